@@ -28,6 +28,7 @@ export async function printBanner(
     ...(status.subnet ? [`  subnet    ${status.subnet}`] : []),
     ...(gvisor ? [`  gVisor    ${gvisorText(gvisor, nowMs)}`] : []),
     ...(warning ? ["", `WARNING: ${warning}`] : []),
+    ...orphanLines(status.orphans_at_start ?? 0),
     "",
     "Create a sandbox:",
     "",
@@ -40,3 +41,12 @@ export async function printBanner(
   if (!resolution.resolves) lines.push(resolution.remedy, "");
   console.log(lines.join("\n"));
 }
+
+const orphanLines = (orphans: number): string[] =>
+  orphans === 0
+    ? []
+    : [
+        "",
+        `WARNING: the database does not know ${orphans === 1 ? "1 machine" : `${orphans} machines`} of this host, as after a restore of a backup.`,
+        "Nothing of them is destroyed: npx cloche orphans lists them, and adopts or deletes them.",
+      ];

@@ -16,6 +16,7 @@ import { KeyRotation } from "./key-rotation.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 import { startMcp } from "./mcp-endpoint.ts";
 import { Ownership } from "./ownership.ts";
+import { gatewayOrders } from "./orders.ts";
 import { startEdge } from "./parts/edge.ts";
 import { gatewayConfig } from "./parts/gateway-settings.ts";
 import { hasRunBefore, type LocalMachines, startMachines } from "./parts/machines.ts";
@@ -117,7 +118,11 @@ async function startParts(
   stops.add("key rotation", () => keyRotation.close());
 
   const e2b = await prepareE2b(config, gateway, tls, log);
-  const status = statusOf(config, tls.caFile, apiKey, machines, e2b?.status);
+  const orphans = (await gateway.orphans.list()).length;
+  const status: ServiceStatus = {
+    ...statusOf(config, tls.caFile, apiKey, machines, e2b?.status),
+    ...(orphans > 0 && { orphans_at_start: orphans }),
+  };
   if (serve) {
     let edge: Edge | undefined;
     const ready = async (): Promise<void> => {
@@ -161,8 +166,10 @@ async function startParts(
   return {
     status,
     lost: lost.promise,
-    rotateSigningKey: () => keyRotation.rotate(),
-    pruneCache: () => machines.pruneCache(),
+    orders: {
+      ...gatewayOrders(gateway, () => keyRotation.rotate()),
+      "prune-cache": () => machines.pruneCache(),
+    },
     async stop({ suspend }) {
       stops.suspend = suspend;
       await stops.unwind();

@@ -2,28 +2,31 @@
  * The service's control socket, `<home>/run/control.sock`, for the local operator (root) only. Only one process of a home can hold
  * it, so two services cannot run at once. A socket left by a killed service refuses connections and is replaced.
  *
- *   POST /stop                suspends machines, stops the service, then answers
- *   POST /rotate-signing-key  signs with a new key
- *   POST /prune-cache         removes old artifacts
+ *   POST /stop       suspends machines, stops the service, then answers
+ *   POST /<order>    an order of the operator (orders.ts), whose fields are in the query
  */
 import { createServer, request, type Server } from "node:http";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { sendJson } from "@cloche/base";
+import type { Order, OrderName, Orders } from "./orders.ts";
 
 const socketPath = (home: string): string => join(home, "run", "control.sock");
 
 export interface ControlCommands {
   /** Stops the service; `suspend`: machines too. Resolves when all is stopped. */
   stop(options: { suspend: boolean }): Promise<void>;
-  /** Signs tokens with a new key (key-rotation.ts). The answer is printed to the operator. */
-  rotateSigningKey(): Promise<object>;
-  /** Removes unused artifacts; the answer names them. */
-  pruneCache(): Promise<object>;
+  /** The orders that the program takes. Throws while it starts. */
+  orders(): Orders;
 }
 
 export class AlreadyRunning extends Error {
   override readonly name = "AlreadyRunning";
+}
+
+/** The service refused an order, or failed at it; the message is enough for an operator. */
+export class OrderFailed extends Error {
+  override readonly name = "OrderFailed";
 }
 
 /** Takes the socket. Throws AlreadyRunning if a running service of this home holds it. */
@@ -34,31 +37,19 @@ export async function openControlSocket(home: string, commands: ControlCommands)
   await rm(path, { force: true });
   const server = createServer((incoming, response) => {
     const answer = (status: number, body: object): void => sendJson(response, status, body);
-    if (incoming.method === "GET" && incoming.url === "/ping") return answer(200, { pid: process.pid });
-    if (incoming.method === "POST" && incoming.url?.startsWith("/stop")) {
-      const suspend = !incoming.url.includes("suspend=false");
-      commands.stop({ suspend }).then(
-        () => answer(200, { ok: true }),
-        (error: Error) => answer(500, { code: "internal", message: error.message }),
-      );
-      return;
-    }
-    const orders: Record<string, () => Promise<object>> = {
-      "/rotate-signing-key": commands.rotateSigningKey,
-      "/prune-cache": commands.pruneCache,
+    const { pathname, searchParams } = new URL(incoming.url ?? "/", "http://control");
+    if (incoming.method === "GET" && pathname === "/ping") return answer(200, { pid: process.pid });
+    if (incoming.method !== "POST")
+      return answer(404, { code: "not_found", message: "POST an order, or GET /ping" });
+    const run = async (): Promise<object> => {
+      if (pathname !== "/stop") return await orderOf(commands, pathname.slice(1))(searchParams);
+      await commands.stop({ suspend: searchParams.get("suspend") !== "false" });
+      return { ok: true };
     };
-    const order = incoming.method === "POST" ? orders[incoming.url ?? ""] : undefined;
-    if (order !== undefined) {
-      order().then(
-        (done) => answer(200, done),
-        (error: Error) => answer(500, { code: "internal", message: error.message }),
-      );
-      return;
-    }
-    return answer(404, {
-      code: "not_found",
-      message: "POST /stop, /rotate-signing-key or /prune-cache, or GET /ping",
-    });
+    run().then(
+      (done) => answer(200, done),
+      (error: Error) => answer(500, { code: "internal", message: error.message }),
+    );
   });
   const oldMask = process.umask(0o177);
   try {
@@ -71,6 +62,15 @@ export async function openControlSocket(home: string, commands: ControlCommands)
   }
   server.unref();
   return server;
+}
+
+function orderOf(commands: ControlCommands, name: string): Order {
+  const order = commands.orders()[name as OrderName];
+  if (order === undefined)
+    throw new Error(
+      `the program of this home does not take the order ${name}: another part of the cluster may`,
+    );
+  return order;
 }
 
 /** Whether a service of this home listens on its control socket. */
@@ -88,16 +88,14 @@ export async function requestStop(home: string): Promise<boolean> {
   return true;
 }
 
-/** Asks the running service for a new signing key; resolves with its answer. Undefined: no service is running. */
-export async function requestRotation(home: string): Promise<unknown> {
+/** Gives the running service an order; resolves with its answer. Undefined: no service is running. */
+export async function giveOrder(
+  home: string,
+  order: OrderName,
+  fields: Record<string, string> = {},
+): Promise<unknown> {
   if (!(await pingControl(home))) return undefined;
-  return callControl(home, "POST", "/rotate-signing-key", 120_000);
-}
-
-/** Asks the running service to remove unused artifacts; resolves with its answer. Undefined: no service is running. */
-export async function requestPrune(home: string): Promise<unknown> {
-  if (!(await pingControl(home))) return undefined;
-  return callControl(home, "POST", "/prune-cache", 600_000);
+  return callControl(home, "POST", `/${order}?${new URLSearchParams(fields)}`, 600_000);
 }
 
 function callControl(home: string, method: string, path: string, timeoutMs: number): Promise<unknown> {
@@ -112,10 +110,12 @@ function callControl(home: string, method: string, path: string, timeoutMs: numb
         const body = JSON.parse(text) as { message?: string };
         if (response.statusCode === 200) return resolve(body);
         const { message } = body;
-        reject(new Error(message ?? `the service answered ${response.statusCode}`));
+        reject(new OrderFailed(message ?? `the service answered ${response.statusCode}`));
       });
     });
-    call.on("timeout", () => call.destroy(new Error("the service does not answer on its control socket")));
+    call.on("timeout", () =>
+      call.destroy(new OrderFailed("the service does not answer on its control socket")),
+    );
     call.on("error", reject);
     call.end();
   });

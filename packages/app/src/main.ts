@@ -6,7 +6,7 @@ import { printableLines } from "@cloche/protocol";
 import { AlreadyRunning } from "./control-socket.ts";
 import { printStatus } from "./status.ts";
 
-const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-key [--json] | prune-cache [--json] | update [--check] [--json] | take-over [--force] | backup <folder> | restore-backup <folder>
+const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-key [--json] | prune-cache [--json] | update [--check] [--json] | take-over [--force] | backup <folder> | restore-backup <folder> | orphans [adopt <id> [--team <id>] | delete <id>] [--json] | teams [create <name>] [--json] | doctor [--json]
        gateway | edge | host [--detach] | join-token <host|edge> [--reusable] [--hours N] [--json] | hosts [--json] | cordon | uncordon | drain <host id> | forget <host|edge>/<id>
   up        set up what is missing, then serve until stopped; --detach returns when ready
   down      stop the service; running sandboxes are suspended and come back with the next start
@@ -18,6 +18,9 @@ const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-ke
   take-over  makes database and checkpoint storage this home's, whoever's they were; --force: also while a service seems to use them
   backup    copies database, keys, authority and settings into a new folder; also while it serves
   restore-backup  puts such a folder back into a home in which nothing serves
+  orphans   machines that the database does not know, as after a restore: adopt makes one a sandbox again, delete destroys it
+  teams     the teams; create makes one and prints its first API key
+  doctor    checks what a start needs, and says what to do
 Of a cluster (docs/clusters.md):
   gateway, edge, host  serve as one part of it until stopped; --detach returns when ready
   join-token  prints what brings a new host or edge in, once; --reusable: any number of them; --hours: how long (1; reusable: 8760)
@@ -26,12 +29,15 @@ Of a cluster (docs/clusters.md):
   forget    another computer may join under that id: the one that had it is gone for good`;
 
 /** Errors whose message is enough for an operator; of other errors the stack is printed. */
-const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed"]);
+const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed", "StopFailed", "OrderFailed"]);
 
 const exitCodes = { failure: 1, usage: 2, notRunning: 3, old: 100 } as const;
 
 /** Commands whose first word is a name. */
 const takesName = new Set([
+  "orphans adopt",
+  "orphans delete",
+  "teams create",
   "backup",
   "restore-backup",
   "join-token",
@@ -49,12 +55,18 @@ interface Options {
   /** First word of the commands in `takesName`. */
   name: string;
   hours: number | undefined;
+  team: string;
 }
+
+/** Commands with a second word. */
+const subcommands = new Set(["orphans adopt", "orphans delete", "teams create"]);
 
 /** Undefined: an option is wrong; the error was printed. */
 function readOptions(command: string | undefined, words: string[]): Options | undefined {
   const rest = [...words];
   const name = takesName.has(command ?? "") ? rest.shift() : "";
+  const teamAt = rest.indexOf("--team");
+  const [, team = ""] = teamAt === -1 ? [] : rest.splice(teamAt, 2);
   const hoursAt = rest.indexOf("--hours");
   const [, text] = hoursAt === -1 ? [] : rest.splice(hoursAt, 2);
   const hours = hoursAt === -1 ? undefined : Number(text);
@@ -63,14 +75,18 @@ function readOptions(command: string | undefined, words: string[]): Options | un
   else if (hours !== undefined && !(hours > 0 && hours <= hoursMax))
     console.error(`--hours must be a number above 0 and at most ${hoursMax}\n${usage}`);
   else if (name === undefined) console.error(usage);
-  else return { has: (flag) => rest.includes(flag), name, hours };
+  else return { has: (flag) => rest.includes(flag), name, hours, team };
   return undefined;
 }
 
 /** Endpoints that a single machine opens on its loopback. A gateway of a cluster opens them only if their ports are set. */
 const gatewayDefaults: Partial<Config> = { e2bPort: 0, mcpPort: 0 };
 
-async function main([command, ...words]: string[]): Promise<number> {
+async function main([first, ...rest]: string[]): Promise<number> {
+  const [second = "", ...others] = rest;
+  const isPair = subcommands.has(`${first} ${second}`);
+  const command = isPair ? `${first} ${second}` : first;
+  const words = isPair ? others : rest;
   const options = readOptions(command, words);
   if (options === undefined) return exitCodes.usage;
   // What is made for sandboxes, base file systems for example, is read by other users there. Secrets have modes of their own.
@@ -85,9 +101,23 @@ async function main([command, ...words]: string[]): Promise<number> {
 async function ofService(
   command: string | undefined,
   config: Config,
-  { has, name }: Options,
+  { has, name, team }: Options,
 ): Promise<number | undefined> {
+  const json = has("--json");
+  const unlessNotRunning = (isDone: boolean): number => (isDone ? 0 : exitCodes.notRunning);
   switch (command) {
+    case "orphans":
+      return unlessNotRunning(await (await import("./operator-orders.ts")).printOrphans(config, json));
+    case "orphans adopt":
+      return unlessNotRunning(
+        await (await import("./operator-orders.ts")).adoptOrphan(config, name, team, json),
+      );
+    case "orphans delete":
+      return unlessNotRunning(await (await import("./operator-orders.ts")).deleteOrphan(config, name, json));
+    case "teams":
+      return unlessNotRunning(await (await import("./operator-orders.ts")).printTeams(config, json));
+    case "teams create":
+      return unlessNotRunning(await (await import("./operator-orders.ts")).createTeam(config, name, json));
     case "up":
       if (has("--detach")) await (await import("./detach.ts")).startDetached(config, command);
       else await (await import("./up.ts")).up(config, { banner: !has("--no-banner") });

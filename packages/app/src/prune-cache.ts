@@ -1,6 +1,6 @@
 /** `prune-cache`: asks the running service of this home to remove unused artifacts, since it knows those that it uses. */
 import type { Config } from "@cloche/base";
-import { requestPrune } from "./control-socket.ts";
+import { giveOrder } from "./control-socket.ts";
 
 /** The answer of the control socket. */
 interface Answer {
@@ -10,7 +10,7 @@ interface Answer {
 
 /** False: no service is running. */
 export async function pruneCache(config: Config, json: boolean): Promise<boolean> {
-  const answer = (await requestPrune(config.home)) as Answer | undefined;
+  const answer = (await giveOrder(config.home, "prune-cache")) as Answer | undefined;
   if (answer === undefined) {
     console.error(`no service is running with CLOCHE_HOME=${config.home}; start it first`);
     return false;

@@ -1,6 +1,6 @@
 /** `rotate-signing-key`: asks the running service of this home for a new signing key and prints when older keys are removed. */
 import type { Config } from "@cloche/base";
-import { requestRotation } from "./control-socket.ts";
+import { giveOrder } from "./control-socket.ts";
 
 /** The answer of the control socket. */
 interface Answer {
@@ -10,7 +10,7 @@ interface Answer {
 
 /** False: no service is running. */
 export async function rotateSigningKey(config: Config, json: boolean): Promise<boolean> {
-  const answer = (await requestRotation(config.home)) as Answer | undefined;
+  const answer = (await giveOrder(config.home, "rotate-signing-key")) as Answer | undefined;
   if (answer === undefined) {
     console.error(`no service is running with CLOCHE_HOME=${config.home}; start it first`);
     return false;

@@ -3,9 +3,9 @@
  * running; the control socket's stop (`down`) suspends them.
  */
 import { join } from "node:path";
-import { type Config, createLog, type Log, rfc3339 } from "@cloche/base";
+import { type Config, createLog, type Log } from "@cloche/base";
 import { openControlSocket } from "./control-socket.ts";
-import type { Rotated } from "./key-rotation.ts";
+import type { Orders } from "./orders.ts";
 import { type ProgressPrinter, terminalProgress } from "./progress.ts";
 
 export interface Running {
@@ -13,10 +13,7 @@ export interface Running {
   readonly lost?: Promise<string>;
   /** With `suspend` every running machine is suspended first; without it machines run on for the next start. */
   stop(options: { suspend: boolean }): Promise<void>;
-  /** Absent if the program signs no tokens. */
-  rotateSigningKey?(): Promise<Rotated>;
-  /** Absent if the program has no artifacts. */
-  pruneCache?(): Promise<object>;
+  readonly orders: Orders;
 }
 
 export interface Served<R extends Running> {
@@ -37,23 +34,21 @@ export async function serve<R extends Running>(
   let running: R | undefined;
   const stop = (options: { suspend: boolean }): Promise<void> => {
     stopping ??= (async () => {
-      await running?.stop(options);
-      control.close();
+      try {
+        await running?.stop(options);
+      } finally {
+        control.close();
+      }
     })();
     return stopping;
   };
   await before?.((text) => log.info({}, text));
   const control = await openControlSocket(config.home, {
     stop,
-    async rotateSigningKey() {
-      const { kid, retiring } = await offered(running, running?.rotateSigningKey, "signs tokens").call(
-        running,
-      );
-      return { kid, retiring: retiring.map((one) => ({ kid: one.kid, removed_at: rfc3339(one.atMs) })) };
+    orders() {
+      if (running === undefined) throw new Error("the service is starting; try again when it is ready");
+      return running.orders;
     },
-    pruneCache: async () => ({
-      ...(await offered(running, running?.pruneCache, "has artifacts").call(running)),
-    }),
   });
   const progress = terminalProgress((step, ms) => log.info({ step, ms }, "start step"));
   running = await start(log, progress);
@@ -64,9 +59,15 @@ export async function serve<R extends Running>(
     void running?.lost?.then((why) => {
       lost = why;
       log.error({ why }, "this service ends: another has taken its place");
-      void stop({ suspend: false }).finally(resolve);
+      void stop({ suspend: false })
+        .catch(() => undefined)
+        .finally(resolve);
     });
-    const end = (): void => void stop({ suspend: false }).finally(resolve);
+    // `stopping` has the failure.
+    const end = (): void =>
+      void stop({ suspend: false })
+        .catch(() => undefined)
+        .finally(resolve);
     process.once("SIGTERM", end);
     process.once("SIGINT", end);
     control.once("close", resolve);
@@ -78,10 +79,4 @@ export async function serve<R extends Running>(
   if (lost !== undefined)
     console.error(`cloche: ${lost}. This service has ended; its machines were left as they are`);
   process.exit(lost === undefined ? 0 : 1);
-}
-
-function offered<T>(running: Running | undefined, order: T | undefined, does: string): T {
-  if (running === undefined) throw new Error("the service is starting; try again when it is ready");
-  if (order === undefined) throw new Error(`this part of the cluster is not the one that ${does}`);
-  return order;
 }

@@ -2,14 +2,8 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import {
-  AlreadyRunning,
-  openControlSocket,
-  pingControl,
-  requestPrune,
-  requestRotation,
-  requestStop,
-} from "./control-socket.ts";
+import { AlreadyRunning, giveOrder, openControlSocket, pingControl, requestStop } from "./control-socket.ts";
+import type { Orders } from "./orders.ts";
 import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
 
 let home = "";
@@ -43,25 +37,28 @@ describe("status file", () => {
 });
 
 describe("control socket", () => {
-  const pruneCache = async (): Promise<object> => ({ removed: ["agent-old"], kept: 3 });
-  const rotateSigningKey = async (): Promise<object> => ({ kid: "next", retiring: [] });
+  const orders = (): Orders => ({ "prune-cache": async () => ({ removed: ["agent-old"], kept: 3 }) });
 
   it("passes orders of the operator on, and their failure", async () => {
     let away = false;
     const server = await openControlSocket(home, {
       stop: async () => undefined,
-      rotateSigningKey: async () => {
-        if (away) throw new Error("the host is away");
-        return rotateSigningKey();
-      },
-      pruneCache,
+      orders: () => ({
+        ...orders(),
+        "adopt-orphan": async (fields) => {
+          if (away) throw new Error("the host is away");
+          return { id: fields.get("id"), team: fields.get("team") };
+        },
+      }),
     });
-    expect(await requestRotation(home)).toEqual({ kid: "next", retiring: [] });
-    expect(await requestPrune(home)).toEqual({ removed: ["agent-old"], kept: 3 });
+    const adopt = () => giveOrder(home, "adopt-orphan", { id: "sbx-1", team: "a & b" });
+    expect(await adopt()).toEqual({ id: "sbx-1", team: "a & b" });
+    expect(await giveOrder(home, "prune-cache")).toEqual({ removed: ["agent-old"], kept: 3 });
     away = true;
-    await expect(requestRotation(home)).rejects.toThrow("the host is away");
+    await expect(adopt()).rejects.toThrow("the host is away");
+    await expect(giveOrder(home, "rotate-signing-key")).rejects.toThrow("does not take the order");
     await new Promise((resolve) => server.close(resolve));
-    expect(await requestRotation(home)).toBeUndefined();
+    expect(await adopt()).toBeUndefined();
   });
 
   it("is held by one service, stops it, and is free again", async () => {
@@ -70,12 +67,11 @@ describe("control socket", () => {
       async stop(options) {
         stopped = options;
       },
-      rotateSigningKey,
-      pruneCache,
+      orders,
     });
-    await expect(
-      openControlSocket(home, { stop: async () => undefined, rotateSigningKey, pruneCache }),
-    ).rejects.toBeInstanceOf(AlreadyRunning);
+    await expect(openControlSocket(home, { stop: async () => undefined, orders })).rejects.toBeInstanceOf(
+      AlreadyRunning,
+    );
     expect(await requestStop(home)).toBe(true);
     expect(stopped).toEqual({ suspend: true });
     await new Promise((resolve) => server.close(resolve));
@@ -86,8 +82,7 @@ describe("control socket", () => {
   it("tells the operator why a stop failed", async () => {
     const server = await openControlSocket(home, {
       stop: () => Promise.reject(new Error("a disk is in use")),
-      rotateSigningKey,
-      pruneCache,
+      orders,
     });
     await expect(requestStop(home)).rejects.toThrow("a disk is in use");
     await new Promise((resolve) => server.close(resolve));

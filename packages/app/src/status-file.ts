@@ -29,6 +29,8 @@ export interface ServiceStatus {
   subnet?: string;
   /** For E2B's clients (docs/e2b.md); absent if that endpoint is off. */
   e2b?: { api_url: string; sandbox_url: string; api_key: string };
+  /** Machines that the database did not know when the service started (`cloche orphans`); absent: none. */
+  orphans_at_start?: number;
   version: string;
   pid: number;
   ready: boolean;

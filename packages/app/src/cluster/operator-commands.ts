@@ -1,7 +1,8 @@
 /** Commands of a cluster's operator, on a computer with a gateway's settings: join tokens, list, cordon and drain of hosts. */
 import { type Config, ConfigError, rfc3339, silentLog, systemClock } from "@cloche/base";
 import { type Database, HostDirectory } from "@cloche/gateway";
-import { printable, printableJson } from "@cloche/protocol";
+import { printableJson } from "@cloche/protocol";
+import { printTable } from "../print-table.ts";
 import { openPlaces } from "../places.ts";
 import { checkRole } from "../roles/role-settings.ts";
 import { membersIn, openCluster } from "./cluster-part.ts";
@@ -76,17 +77,7 @@ export async function printHosts(config: Config, json: boolean): Promise<void> {
     `${host.reservedMemoryMb}/${host.capacityMemoryMb} MiB`,
     host.version,
   ]);
-  const table = [["HOST", "STATE", "ADDRESS", "ZONE", "RESERVED", "VERSION"], ...rows].map((row) =>
-    row.map(printable),
-  );
-  const widths = table[0]?.map((_, at) => Math.max(...table.map((row) => row[at]?.length ?? 0))) ?? [];
-  for (const row of table)
-    console.log(
-      row
-        .map((cell, at) => cell.padEnd(widths[at] ?? 0))
-        .join("  ")
-        .trimEnd(),
-    );
+  printTable([["HOST", "STATE", "ADDRESS", "ZONE", "RESERVED", "VERSION"], ...rows]);
 }
 
 /** Lets another key join under the id. */

@@ -1,5 +1,27 @@
 /** Stops the parts that were started, the last first. Tries each and joins their errors. */
 import { type Config, type Log, systemClock } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+
+/** Parts that could not be stopped; the message names each with its cause. */
+export class StopFailed extends AggregateError {
+  override readonly name = "StopFailed";
+
+  constructor(failures: readonly { part: string; error: unknown }[]) {
+    const words = failures.map(({ part, error }) => `${part}: ${wordsOf(error)}`);
+    super(
+      failures.map(({ error }) => error),
+      `stopping was not complete: ${words.join("; ")}`,
+    );
+  }
+}
+
+/** The message of an error with the messages of those that it joins. */
+function wordsOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return error.errors.map(wordsOf).join("; ");
+  if (error instanceof ClocheError && error.code === "internal" && error.cause !== undefined)
+    return wordsOf(error.cause);
+  return error instanceof Error ? error.message : String(error);
+}
 
 /** In a cluster, requests on a connection are answered for this time after its last answer while a part stops. */
 const keptMsMax = 2_000;
@@ -22,13 +44,21 @@ export class Stops {
     this.#steps.push({ part, run });
   }
 
+  /** Throws StopFailed. */
   async unwind(): Promise<void> {
-    const failures: unknown[] = [];
+    const failures: { part: string; error: unknown }[] = [];
     for (let step = this.#steps.pop(); step !== undefined; step = this.#steps.pop()) {
+      const { part } = step;
       const beganMs = systemClock.monotonicMs();
-      await step.run().catch((error: unknown) => failures.push(error));
-      this.#log.info({ part: step.part, ms: Math.round(systemClock.monotonicMs() - beganMs) }, "stopped");
+      const sinceMs = (): number => Math.round(systemClock.monotonicMs() - beganMs);
+      try {
+        await step.run();
+        this.#log.info({ part, ms: sinceMs() }, "stopped");
+      } catch (error) {
+        failures.push({ part, error });
+        this.#log.error({ part, ms: sinceMs(), err: error }, "could not be stopped");
+      }
     }
-    if (failures.length > 0) throw new AggregateError(failures, "stopping was not complete");
+    if (failures.length > 0) throw new StopFailed(failures);
   }
 }

@@ -33,7 +33,7 @@ export async function startEdgeRole(config: Config, log: Log, progress: Progress
     await stops.unwind();
     throw error;
   }
-  return { stop: () => stops.unwind() };
+  return { orders: {}, stop: () => stops.unwind() };
 }
 
 async function startParts(config: Config, log: Log, progress: ProgressPrinter, stops: Stops): Promise<void> {

@@ -33,6 +33,7 @@ import {
 import { sharedEdgeCertificate } from "../cluster/edge-certificate.ts";
 import { ensureSharedApiKey } from "../cluster/shared-api-key.ts";
 import { SharedSigningKeys } from "../cluster/shared-signing-keys.ts";
+import { gatewayOrders } from "../orders.ts";
 import { Ownership } from "../ownership.ts";
 import { gatewayConfig } from "../parts/gateway-settings.ts";
 import { newMetrics, startOperatorPort } from "../parts/operator.ts";
@@ -53,8 +54,8 @@ export async function startGatewayRole(
   checkRole("gateway", config);
   const stops = new Stops(log);
   try {
-    const { keys, lost } = await startParts(config, log, progress, stops);
-    return { lost, stop: () => stops.unwind(), rotateSigningKey: () => keys.rotate() };
+    const { gateway, keys, lost } = await startParts(config, log, progress, stops);
+    return { lost, stop: () => stops.unwind(), orders: gatewayOrders(gateway, () => keys.rotate()) };
   } catch (error) {
     await stops
       .unwind()
@@ -106,7 +107,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   };
   await tellStatus(config, "gateway", says, stops);
   log.info({ gateway: says.gateway_url, node_id: config.nodeId }, "ready");
-  return { keys, lost };
+  return { gateway, keys, lost };
 }
 
 /** Claims database and storage for the cluster: a single machine then refuses them, another gateway does not. Answers their loss. */

@@ -42,7 +42,7 @@ export async function startHostRole(config: Config, log: Log, progress: Progress
   try {
     const machines = await startParts(config, log, progress, stops);
     return {
-      pruneCache: () => machines.pruneCache(),
+      orders: { "prune-cache": () => machines.pruneCache() },
       async stop({ suspend }) {
         // Machines frozen by the lease's guard cannot be suspended, so they stay as they are.
         stops.suspend = suspend && machines.host.lease?.isHeld !== false;

@@ -19,7 +19,17 @@ function findCheckout(): string | undefined {
 
 export const hasCheckout = (): boolean => findCheckout() !== undefined;
 
-const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update", "hosts", "join-token"]);
+const answersJson = new Set([
+  "orphans",
+  "teams",
+  "doctor",
+  "status",
+  "rotate-signing-key",
+  "prune-cache",
+  "update",
+  "hosts",
+  "join-token",
+]);
 
 /** Runs the service's program as a separate process, as npm start does, because the service is another trust domain. */
 export async function runService(registry: Registry, words: string[]): Promise<boolean> {
@@ -92,6 +102,34 @@ export function addLocalServiceCommands(registry: Registry): void {
         taken_over: true,
       }),
     );
+  const orphans = program
+    .command("orphans")
+    .description(
+      "machines that the database does not know, as after a restore; they are kept until you decide",
+    )
+    .addHelpText("after", "\nExample:\n  cloche orphans")
+    .action(async () => void (await runService(registry, ["orphans"])));
+  orphans
+    .command("adopt <id>")
+    .description("make the machine a sandbox again, with its disk, memory and checkpoints")
+    .option("--team <id>", "the team that gets it; default: the team that had it")
+    .action(async (id: string, { team }: { team?: string }) => {
+      const flags = team === undefined ? [] : ["--team", team];
+      await runService(registry, ["orphans", "adopt", id, ...flags]);
+    });
+  orphans
+    .command("delete <id>")
+    .description("destroy the machine and its disk; its checkpoints stay")
+    .action(async (id: string) => void (await runService(registry, ["orphans", "delete", id])));
+  const teams = program
+    .command("teams")
+    .description("the teams of the service on this machine")
+    .addHelpText("after", "\nExample:\n  cloche teams create research")
+    .action(async () => void (await runService(registry, ["teams"])));
+  teams
+    .command("create <name>")
+    .description("make a team and print its first API key, which is shown only once")
+    .action(async (name: string) => void (await runService(registry, ["teams", "create", name])));
   const backup = program
     .command("backup")
     .description("database, keys and authority of the service on this machine");

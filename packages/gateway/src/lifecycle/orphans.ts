@@ -91,7 +91,7 @@ export class Orphans {
   async list(): Promise<Orphan[]> {
     const { fleet } = this.#needs;
     const found: Orphan[] = [];
-    for (const hostId of fleet.ids().filter((id) => fleet.isSyncedWith(id))) {
+    for (const hostId of fleet.ids().filter((id) => !fleet.isCluster || fleet.isSyncedWith(id))) {
       const machines = await fleet.calls(hostId).list(commandCall());
       for (let start = 0; start < machines.length; start += gatewayLimits.recordsPage)
         found.push(...(await this.#among(hostId, machines.slice(start, start + gatewayLimits.recordsPage))));

@@ -12,6 +12,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ClocheError } from "@cloche/protocol";
 import { inStep, type Progress, SetupError } from "../artifacts/step.ts";
 import { besideHost, type LaunchPlace } from "../sys/launch-place.ts";
+import { mountUsers } from "../sys/mount-users.ts";
 import { listLoopDevices, mountAt } from "../sys/mounts.ts";
 import type { Native } from "../sys/native.ts";
 import { run } from "../sys/run.ts";
@@ -73,7 +74,7 @@ export function openPool(options: OpenPoolOptions): Promise<Pool> {
 
 /**
  * Unmounts the pool's image, if there is one. Waits a little, because a disk just detached may keep it busy for a moment. Throws
- * failed_precondition if disks on it stay attached. Repeatable.
+ * failed_precondition, which names what uses it, if it stays busy. Repeatable.
  */
 export async function closePool(home: string): Promise<void> {
   const dir = join(realpathSync(home), "pool");
@@ -81,14 +82,15 @@ export async function closePool(home: string): Promise<void> {
     try {
       await run(["umount", dir]);
     } catch (error) {
-      if (waitedMs >= CLOSE_PATIENCE_MS)
+      if (waitedMs >= CLOSE_PATIENCE_MS) {
+        const users = await mountUsers(dir);
+        const who = users.length === 0 ? "something that is not seen from here" : users.join("; ");
         throw new ClocheError(
           "failed_precondition",
-          "the disk pool is still in use; stop what uses it and try again",
-          {
-            cause: error,
-          },
+          `${dir} cannot be unmounted, because it is in use: ${who}. End that, and run npm stop again`,
+          { cause: error },
         );
+      }
       await sleep(CLOSE_POLL_MS);
       waitedMs += CLOSE_POLL_MS;
     }
