@@ -12,7 +12,7 @@ const description = `The control surface of the service: sandboxes, their checkp
 protocol over JSON: each call is a POST with a JSON object, and \`Authorization: Bearer <API key>\`. Connect, gRPC and gRPC-Web
 clients of the same protos work too. Every path is served with \`svc.public.v1\` in place of \`cloche.public.v1\` as well.
 
-JSON is snake_case; integers are JSON numbers; timestamps are RFC 3339 UTC with milliseconds. Unknown request fields are ignored, null is as
+JSON is snake_case; integers are JSON numbers; timestamps are RFC 3339 UTC with milliseconds. Unknown request fields are refused (400) unless the header x-cloche-unknown-fields: ignore is sent, null is as
 good as left out, and an answer has all its fields. Every response carries \`x-request-id\`; a caller's own is kept.
 `;
 

@@ -1,7 +1,7 @@
 /** Reads `POST /v1/files/link` (additions to the contract, Files). Throws `invalid_argument` naming the field. */
 import type { IncomingMessage } from "node:http";
 import { asBuffer } from "@cloche/base";
-import { ClocheError, GatheredBytes, limits } from "@cloche/protocol";
+import { checkDataPlaneFields, ClocheError, GatheredBytes, limits } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";
 import type { FileOperation } from "./file-link.ts";
 
@@ -18,6 +18,8 @@ const bad = (message: string): ClocheError => new ClocheError("invalid_argument"
 
 export async function readFileLinkRequest(exchange: Exchange): Promise<FileLinkRequest> {
   const body = parseObject(await readSmallBody(exchange, limits.fileLinkBodyBytes));
+  const { headers } = exchange.request;
+  checkDataPlaneFields({ method: "POST", url: "/v1/files/link", headers }, body);
   const { operation, once } = body;
   if (operation !== "read" && operation !== "write") throw bad('operation must be "read" or "write"');
   if (once !== undefined && once !== null && typeof once !== "boolean")

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { unknownFieldsHeader } from "@cloche/protocol";
 import { tokenSubprotocol } from "./request-token.ts";
 
 /** Names and values alternating, as in node:http, with original case, order and repetition. */
@@ -34,7 +35,7 @@ const endToEnd = new Set([
 ]);
 
 /** Whether the header is internal between edge, agent and host; it is dropped when a client sends it. */
-const isInternal = (name: string): boolean => name.startsWith("x-cloche-");
+const isInternal = (name: string): boolean => name.startsWith("x-cloche-") && name !== unknownFieldsHeader;
 
 /**
  * The client's headers as the agent or a sandbox's own server gets them: without hop-by-hop and internal headers,

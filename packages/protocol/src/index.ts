@@ -19,3 +19,5 @@ export * from "./fence.ts";
 export * from "./sandbox-fields.ts";
 export * from "./printable.ts";
 export * from "./state-remedies.ts";
+export * from "./known-fields.ts";
+export * from "./nearest-name.ts";

@@ -104,7 +104,7 @@ export function isHostPath(path: string): boolean {
 }
 
 /**
- * Headers between the parts. The edge drops clients' `x-cloche-*` headers, and sets the request id itself.
+ * Headers between the parts. The edge drops clients' `x-cloche-*` headers (but the one of known-fields.ts), and sets the request id itself.
  */
 export const internalHeaders = {
   requestId: "x-request-id",

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { limits } from "@cloche/protocol";
+import { checkDataPlaneFields, limits } from "@cloche/protocol";
 import { decodeUtf8, parseJsonObject, readBody, readBodyPieces } from "./body.ts";
 import type { JsonObject } from "./fields.ts";
 import { Query } from "./query.ts";
@@ -92,9 +92,12 @@ export class Exchange {
     return decodeUtf8(await this.readBody(maxBytes));
   }
 
-  /** The JSON object in the body; an empty body is `{}`. */
+  /** The JSON object in the body; an empty body is `{}`. Unknown fields are refused (protocol/known-fields.ts). */
   async readJson(maxBytes: number = limits.jsonBodyBytes): Promise<JsonObject> {
-    return parseJsonObject(await this.readText(maxBytes));
+    const body = parseJsonObject(await this.readText(maxBytes));
+    const { method, headers } = this.request;
+    checkDataPlaneFields({ method, url: this.path, headers }, body);
+    return body;
   }
 
   sendJson(status: number, body: unknown): void {

@@ -2,7 +2,7 @@ import { ClocheError, limits } from "@cloche/protocol";
 
 /**
  * Reads fields of a JSON body. Each function throws `invalid_argument` (400) with the field and what would be right. An optional field
- * that is `null` counts as absent; unknown fields are ignored.
+ * that is `null` counts as absent.
  */
 export type JsonObject = Record<string, unknown>;
 

@@ -1,10 +1,12 @@
 import {
   ClocheError,
+  ignoresUnknownFields,
   limits,
   type StoreBatchResponse,
   type StoreDeleteResponse,
   type StoreKeysResponse,
   type StoreSetResponse,
+  unknownField,
 } from "@cloche/protocol";
 import { type Exchange, JsonText } from "../http/exchange.ts";
 import { queryInteger } from "../http/query.ts";
@@ -13,7 +15,7 @@ import { JsonScanner } from "./json-scanner.ts";
 import { keyBytes, keyOfPath } from "./keys.ts";
 import { missingKey, type Store, type StoreWrite } from "./store.ts";
 
-/** The value and room for `ttl_seconds`, unknown fields and white space. */
+/** The value and room for `ttl_seconds` and white space. */
 const setBodyBytes = 4 * limits.storeValueBytes;
 
 /** Routes of the key-value store (spec/contract.md, Data plane: store). */
@@ -31,7 +33,10 @@ async function set(store: Store, exchange: Exchange, now: () => number): Promise
   const key = keyOfPath(exchange.params["*"] ?? "");
   const scanner = objectScanner(await exchange.readBody(setBodyBytes));
   const fields: SetFields = {};
-  scanner.object((name) => readSetField(scanner, name, fields, ""));
+  const unknown = unknownOf(exchange, scanner);
+  scanner.object((name) => {
+    if (!readSetField(scanner, name, fields, "")) unknown("", name, ["value", "ttl_seconds"]);
+  });
   scanner.end();
   const write = setWrite(key, fields, "", now());
   await store.apply([write]);
@@ -66,20 +71,18 @@ function list(store: Store, exchange: Exchange): StoreKeysResponse {
 
 async function batch(store: Store, exchange: Exchange, now: () => number): Promise<StoreBatchResponse> {
   const body = await exchange.readBody(limits.storeBatchBodyBytes);
-  const writes = readBatch(body, now());
+  const writes = readBatch(body, exchange, now());
   await store.apply(writes);
   return { applied: writes.length, ok: true };
 }
 
 /** The writes of a batch body. Errors name the wrong operation and field. */
-function readBatch(body: Buffer, nowMs: number): StoreWrite[] {
+function readBatch(body: Buffer, exchange: Exchange, nowMs: number): StoreWrite[] {
   const scanner = objectScanner(body);
+  const unknown = unknownOf(exchange, scanner);
   let writes: StoreWrite[] | undefined;
   scanner.object((name) => {
-    if (name !== "operations") {
-      scanner.value();
-      return;
-    }
+    if (name !== "operations") return unknown("", name, ["operations"]);
     const found: StoreWrite[] = [];
     writes = found;
     if (scanner.peek() !== "[") throw wrong("operations", "an array of operations");
@@ -87,7 +90,7 @@ function readBatch(body: Buffer, nowMs: number): StoreWrite[] {
       if (index >= limits.storeBatchOperations) {
         throw tooLarge(`operations holds more than ${limits.storeBatchOperations} operations`);
       }
-      found.push(readOperation(scanner, `operations[${index}]`, nowMs));
+      found.push(readOperation(scanner, unknown, `operations[${index}]`, nowMs));
     });
   });
   scanner.end();
@@ -97,6 +100,16 @@ function readBatch(body: Buffer, nowMs: number): StoreWrite[] {
   return writes;
 }
 
+/** Handles a field of this name, which is not known: refuses it, or passes over its value. */
+type Unknown = (at: string, name: string, known: readonly string[]) => void;
+
+const unknownOf =
+  ({ request }: Exchange, scanner: JsonScanner): Unknown =>
+  (at, name, known) => {
+    if (!ignoresUnknownFields(request.headers)) throw unknownField(at, name, known);
+    scanner.value();
+  };
+
 /** A scanner at the object of a body; an empty body counts as `{}`. */
 function objectScanner(body: Buffer): JsonScanner {
   const scanner = new JsonScanner(body.length === 0 ? Buffer.from("{}") : body);
@@ -104,13 +117,14 @@ function objectScanner(body: Buffer): JsonScanner {
   return scanner;
 }
 
-function readOperation(scanner: JsonScanner, at: string, nowMs: number): StoreWrite {
+function readOperation(scanner: JsonScanner, unknown: Unknown, at: string, nowMs: number): StoreWrite {
   const fields: SetFields & { op?: unknown; key?: unknown } = {};
   if (scanner.peek() !== "{") throw notAnObject(at);
   scanner.object((name) => {
     if (name === "op") fields.op = scanner.scalar();
     else if (name === "key") fields.key = scanner.scalar();
-    else readSetField(scanner, name, fields, `${at}.`);
+    else if (!readSetField(scanner, name, fields, `${at}.`))
+      unknown(`${at}.`, name, ["op", "key", "value", "ttl_seconds"]);
   });
   if (fields.op !== "set" && fields.op !== "delete") throw wrong(`${at}.op`, '"set" or "delete"');
   if (typeof fields.key !== "string") throw wrong(`${at}.key`, "a string");
@@ -123,7 +137,8 @@ interface SetFields {
   ttlSeconds?: number;
 }
 
-function readSetField(scanner: JsonScanner, name: string, fields: SetFields, at: string): void {
+/** False: the field is not known, and was not read. */
+function readSetField(scanner: JsonScanner, name: string, fields: SetFields, at: string): boolean {
   if (name === "value") {
     fields.value = scanner.value();
   } else if (name === "ttl_seconds") {
@@ -131,7 +146,8 @@ function readSetField(scanner: JsonScanner, name: string, fields: SetFields, at:
     if (ttl === null) delete fields.ttlSeconds;
     else if (isTtl(ttl)) fields.ttlSeconds = ttl;
     else throw wrong(`${at}ttl_seconds`, `an integer from 1 to ${limits.storeTtlSeconds}`);
-  } else scanner.value();
+  } else return false;
+  return true;
 }
 
 const isTtl = (value: unknown): value is number =>

@@ -8,6 +8,7 @@ const allowedHeaders = [
   "authorization",
   "content-type",
   "x-request-id",
+  "x-cloche-unknown-fields",
   "connect-protocol-version",
   "connect-timeout-ms",
   "connect-content-encoding",

@@ -159,12 +159,23 @@ describe("the one error shape", () => {
   it("takes a body of exactly 1 MiB", async () => {
     const body = `{"unknown":"${"x".repeat(1_048_576 - 14)}"}`;
     expect(body.length).toBe(1_048_576);
-    expect((await post(path, { body })).status).toBe(200);
+    const headers = { "x-cloche-unknown-fields": "ignore" };
+    expect((await post(path, { body, headers })).status).toBe(200);
   });
 
-  it("takes an empty body as an empty message, and ignores unknown fields", async () => {
+  it("takes an empty body as an empty message", async () => {
     expect((await post(path, { body: "" })).status).toBe(200);
-    expect((await post(path, { body: '{"newer":{"than":"us"}}' })).status).toBe(200);
+  });
+
+  it.each([
+    ["plain", (text: string) => text, {}],
+    ["compressed", (text: string) => gzipSync(text), { "content-encoding": "gzip" }],
+  ])("refuses unknown fields of a %s body, unless the caller has them ignored", async (_, pack, headers) => {
+    const refused = await post(path, { body: pack('{"newer":{"than":"us"}}'), headers });
+    expect(refused.status).toBe(400);
+    expect(await refused.text()).toContain("newer");
+    const ignored = { ...headers, "x-cloche-unknown-fields": "ignore" };
+    expect((await post(path, { body: pack('{"newer":{"than":"us"}}'), headers: ignored })).status).toBe(200);
   });
 
   it("takes a compressed body", async () => {

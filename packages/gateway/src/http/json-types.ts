@@ -4,7 +4,7 @@
  * Both surfaces).
  */
 import { type DescEnum, type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, unknownField } from "@cloche/protocol";
 import { refuse } from "../rpc/fields.ts";
 
 /** Number types, with their names in protobuf's own refusals. */
@@ -13,21 +13,40 @@ const numbers = new Map([
   [ScalarType.DOUBLE, "float64"],
 ]);
 
-/** Throws `invalid_argument` naming the field. Does not check what protobuf itself refuses. */
-export function checkJsonTypes(message: DescMessage, body: object, at = ""): void {
+/**
+ * Throws `invalid_argument` naming the field. Does not check what protobuf itself refuses. Unknown fields are refused too, unless
+ * `ignoresUnknown` (protocol/known-fields.ts).
+ */
+export function checkJsonTypes(message: DescMessage, body: object, ignoresUnknown: boolean, at = ""): void {
   const given = body as Readonly<Record<string, unknown>>;
+  if (!ignoresUnknown) {
+    const known = new Set(message.fields.flatMap(({ name, jsonName }) => [name, jsonName]));
+    const unknown = Object.keys(given).find((name) => !known.has(name));
+    if (unknown !== undefined)
+      throw unknownField(
+        at,
+        unknown,
+        message.fields.map(({ name }) => name),
+      );
+  }
   for (const field of message.fields) {
     for (const name of new Set([field.name, field.jsonName])) {
       const value = Object.hasOwn(given, name) ? (given[name] ?? undefined) : undefined;
       if (value === undefined) continue;
-      if (field.fieldKind !== "list") checkValue(field, value, at + name);
+      if (field.fieldKind !== "list") checkValue(field, value, ignoresUnknown, at + name);
       else if (Array.isArray(value))
-        for (const [index, item] of value.entries()) checkValue(field, item, `${at}${name}[${index}]`);
+        for (const [index, item] of value.entries())
+          checkValue(field, item, ignoresUnknown, `${at}${name}[${index}]`);
     }
   }
 }
 
-function checkValue({ scalar, enum: names, message }: DescField, value: unknown, at: string): void {
+function checkValue(
+  { scalar, enum: names, message }: DescField,
+  value: unknown,
+  ignoresUnknown: boolean,
+  at: string,
+): void {
   if (names !== undefined) checkName(names, value, at);
   else if (scalar !== undefined && typeof value === "string" && numbers.has(scalar))
     throw new ClocheError(
@@ -35,7 +54,7 @@ function checkValue({ scalar, enum: names, message }: DescField, value: unknown,
       `${at}: expected number (${numbers.get(scalar)}), got ${JSON.stringify(value.slice(0, 100))}`,
     );
   else if (message !== undefined && !message.typeName.startsWith("google.protobuf.") && isObject(value))
-    checkJsonTypes(message, value, `${at}.`);
+    checkJsonTypes(message, value, ignoresUnknown, `${at}.`);
 }
 
 function checkName({ name, values }: DescEnum, value: unknown, at: string): void {

@@ -5,16 +5,23 @@ import { ClocheError, limits } from "@cloche/protocol";
 /** Bytes of gRPC's frame before each message: one of flags, four of length. */
 const prefixBytes = 5;
 
-/** The form of a body by its content type: one protobuf message, or gRPC's frames of messages; undefined: other. */
-function formOf(contentType: string): "message" | "frames" | undefined {
+interface Form {
+  /** gRPC's frames of messages, instead of one message. */
+  framed: boolean;
+  isJson: boolean;
+}
+
+/** The form of a body by its content type; undefined: other. */
+function formOf(contentType: string): Form | undefined {
   const [type = ""] = contentType.toLowerCase().split(";", 1);
-  if (type.trim() === "application/proto") return "message";
-  return /^application\/grpc(?:-web)?(?:\+proto)?$/.test(type.trim()) ? "frames" : undefined;
+  const [, grpc, codec] = /^application\/(grpc(?:-web)?)?\+?(proto|json)?$/.exec(type.trim()) ?? [];
+  if (grpc === undefined && codec === undefined) return undefined;
+  return { framed: grpc !== undefined, isJson: codec === "json" };
 }
 
 /**
  * Refuses a body that is not valid protobuf or whose compression is broken (400), which Connect would answer as
- * internal errors (500). Bodies that cannot be checked here (unknown compression, incomplete frame) are left to
+ * internal errors (500); JSON that is compressed or framed goes to `checkJson`. Bodies that cannot be checked here (unknown compression, incomplete frame) are left to
  * Connect.
  */
 export function checkProto(
@@ -22,13 +29,15 @@ export function checkProto(
   contentType: string,
   compression: string | undefined,
   input: DescMessage,
+  checkJson: (body: Buffer) => void,
 ): void {
   const form = formOf(contentType);
-  const framed = form === "frames";
+  const framed = form?.framed === true;
   const compressed = framed ? ((body[0] ?? 0) & 1) === 1 : compression !== undefined;
   if (framed && (body.length < prefixBytes || body.readUInt32BE(1) !== body.length - prefixBytes)) return;
   const message = unpacked(framed ? body.subarray(prefixBytes) : body, compressed ? compression : undefined);
   if (form === undefined || message === undefined) return;
+  if (form.isJson) return checkJson(message);
   try {
     fromBinary(input, message);
   } catch (error) {

@@ -2,7 +2,7 @@
 import type { IncomingMessage } from "node:http";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { type BodyBounds, parseJson, readBody } from "@cloche/base";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, ignoresUnknownFields } from "@cloche/protocol";
 import { connectErrorFrom } from "./errors.ts";
 import { checkJsonTypes } from "./json-types.ts";
 import { checkProto } from "./proto-body.ts";
@@ -17,17 +17,18 @@ export async function* checkedBody(
   let body: Buffer;
   try {
     body = await readBody(request, bounds());
+    const check = (json: Buffer): void => checkJson(json, input, ignoresUnknownFields(request.headers));
     if (isPlainJson) {
       // Connect needs a message: an empty body counts as the empty message, as on the data plane.
       if (body.length === 0) body = Buffer.from("{}");
-      checkJson(body, input);
+      check(body);
     } else {
       const {
         "content-type": contentType = "",
         "content-encoding": unary,
         "grpc-encoding": framed,
       } = request.headers;
-      checkProto(body, contentType, unary ?? (typeof framed === "string" ? framed : undefined), input);
+      checkProto(body, contentType, unary ?? (typeof framed === "string" ? framed : undefined), input, check);
     }
   } catch (error) {
     throw connectErrorFrom(ClocheError.from(error));
@@ -35,7 +36,7 @@ export async function* checkedBody(
   yield body;
 }
 
-function checkJson(body: Buffer, input: DescMessage): void {
+function checkJson(body: Buffer, input: DescMessage, ignoresUnknown: boolean): void {
   let parsed: unknown;
   try {
     parsed = parseJson(body);
@@ -48,5 +49,5 @@ function checkJson(body: Buffer, input: DescMessage): void {
   if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
     throw new ClocheError("invalid_argument", "request body must be a JSON object");
   }
-  checkJsonTypes(input, parsed);
+  checkJsonTypes(input, parsed, ignoresUnknown);
 }

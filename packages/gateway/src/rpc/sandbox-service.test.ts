@@ -29,6 +29,8 @@ const otherTeam = async (): Promise<string> => {
   return (await f.gateway.createApiKey(team.id, "other")).secret;
 };
 const none = "sbx-00000000000000000000";
+/** For one body that is sent to several methods. */
+const ignoreUnknown = { headers: { "x-cloche-unknown-fields": "ignore" } };
 
 describe("ids", () => {
   const methods: [string, string][] = [
@@ -52,7 +54,7 @@ describe("ids", () => {
       const secret = await otherTeam();
       const { id } = (await f.call("CreateSandbox", {}, { secret })).body.sandbox;
       for (const one of [none, "nonsense", "../../etc", id]) {
-        const answer = await f.call(method, { [field]: one, port: 80 });
+        const answer = await f.call(method, { [field]: one, port: 80 }, ignoreUnknown);
         expect([answer.status, answer.body]).toEqual([
           404,
           { code: "not_found", message: `${field}: there is no sandbox ${JSON.stringify(one)}` },
@@ -191,7 +193,7 @@ describe("DeleteSandbox", () => {
       ["ForkSandbox", "source_sandbox_id"],
       ["UpdateSandbox", "id"],
     ] as const) {
-      const answer = await f.call(method, { [field]: id, name: "x" });
+      const answer = await f.call(method, { [field]: id, name: "x" }, ignoreUnknown);
       expect([answer.status, answer.body.code]).toEqual([400, "failed_precondition"]);
       expect(answer.body.message).toContain("is in SANDBOX_STATE_DELETING");
     }
@@ -395,7 +397,7 @@ describe("UpdateSandbox", () => {
     [{ timeout_seconds: 40_000_000 }, /^timeout_seconds is 40000000/],
     [{ on_timeout: "" }, /^on_timeout is ""; it must be one of delete, suspend/],
     [{ metadata: { entries: { "": "" } } }, /^a key of metadata/],
-    [{ metadata: { a: "b" }, public_ports: { ports: [0] } }, /^public_ports is 0/],
+    [{ metadata: { entries: { a: "b" } }, public_ports: { ports: [0] } }, /^public_ports is 0/],
   ])("refuses %j", async (body, message) => {
     const { id } = await create();
     const answer = await f.call("UpdateSandbox", { id, ...body });

@@ -18,6 +18,7 @@ import {
   type CheckpointList,
   type CheckpointRecord,
   type CheckpointWaitResponse,
+  checkDataPlaneFields,
   ClocheError,
   dataPlaneRouteName,
   generateName,
@@ -94,6 +95,7 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
       const { handler, id } = route(request);
       const body =
         request.method === "POST" ? await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes }) : {};
+      checkDataPlaneFields(request, body);
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
       if (request.method !== "GET") parts.requireMayChange?.();
       const call = { parts, sandboxId, body, query, id, signal: gone.signal };
