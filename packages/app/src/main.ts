@@ -118,7 +118,11 @@ async function ofService(
       return unlessNotRunning(await (await import("./operator-orders.ts")).printTeams(config, json));
     case "teams create":
       return unlessNotRunning(await (await import("./operator-orders.ts")).createTeam(config, name, json));
+    case "doctor":
+      return (await (await import("./doctor.ts")).doctor(config, process.env, json)) ? 0 : exitCodes.failure;
     case "up":
+      if (await (await import("./running-already.ts")).showRunning(config)) return 0;
+      await (await import("./preflight.ts")).requirePreflight(config);
       if (has("--detach")) await (await import("./detach.ts")).startDetached(config, command);
       else await (await import("./up.ts")).up(config, { banner: !has("--no-banner") });
       return 0;

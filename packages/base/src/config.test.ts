@@ -26,6 +26,25 @@ describe("loadConfig", () => {
     expect(config.mcpHosts).toEqual(["mcp.example.com", "10.0.0.1", "[fd00::1]"]);
   });
 
+  it.each([
+    ["CLOCHE_GATEWY_PORT", "CLOCHE_GATEWAY_PORT"],
+    ["CLOCHE_HOEM", "CLOCHE_HOME"],
+    ["CLOCHE_WARMPOOL", "CLOCHE_WARM_POOL"],
+  ])("refuses %s and names %s", (wrong, meant) => {
+    expect(() => loadConfig({ [wrong]: "1" }, noFile)).toThrow(`did you mean ${meant}?`);
+  });
+
+  it("passes over variables of clients and of other programs", () => {
+    const env = {
+      CLOCHE_URL: "x",
+      CLOCHE_API_KEY: "x",
+      CLOCHE_EDGE_URL: "x",
+      CLOCHE_DIR: "/x",
+      CLOCHE_NAME: "x",
+    };
+    expect(loadConfig(env, noFile).gatewayPort).toBe(7080);
+  });
+
   it("prefers the environment to the file and the file to defaults", () => {
     const file = () => "gateway_port: 9000\nedge_port: 9001\n";
     const config = loadConfig({ CLOCHE_GATEWAY_PORT: "9100" }, file);

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, totalmem } from "node:os";
-import { defaults } from "@cloche/protocol";
+import { defaults, nearestName } from "@cloche/protocol";
 import { parse as parseYaml } from "yaml";
 import { clusterSettings } from "./cluster-settings.ts";
 import {
@@ -269,6 +269,39 @@ const settings = {
 
 export type Config = { [Name in keyof typeof settings]: ReturnType<(typeof settings)[Name]["parse"]> };
 
+/** Variables of our clients and tests, which the service passes over. */
+const otherNames = new Set([
+  "CLOCHE_CONFIG",
+  "CLOCHE_URL",
+  "CLOCHE_API_KEY",
+  "CLOCHE_CA_CERT",
+  "CLOCHE_EDGE_URL",
+  "CLOCHE_GATEWAY_URL",
+  "CLOCHE_SANDBOX",
+  "CLOCHE_TOKEN",
+]);
+
+/** `CLOCHE_…` variables that no program of ours reads. */
+export const unknownSettings = (env: NodeJS.ProcessEnv): string[] => {
+  const known = new Set<string>(Object.values(settings).map((one) => one.env));
+  return Object.keys(env).filter(
+    (name) => name.startsWith("CLOCHE_") && !known.has(name) && !otherNames.has(name),
+  );
+};
+
+/** Throws for a variable that differs from a setting by a letter or two: the setting that was meant would keep its default. */
+function refuseMisspelt(env: NodeJS.ProcessEnv): void {
+  for (const name of unknownSettings(env)) {
+    const mistakesMax = name.length - "CLOCHE_".length <= 4 ? 1 : 2;
+    const meant = nearestName(
+      name,
+      Object.values(settings).map((one) => one.env),
+      mistakesMax,
+    );
+    if (meant !== undefined) throw new ConfigError(`there is no setting ${name}; did you mean ${meant}?`);
+  }
+}
+
 /**
  * Settings from the environment, else from the config file (`CLOCHE_CONFIG`, default `<home>/config.yaml`; YAML or
  * JSON), else their defaults, of which `defaultsOfRole` replaces some. Throws ConfigError naming the setting, where it was set and what would be right.
@@ -278,6 +311,7 @@ export function loadConfig(
   readText: (path: string) => string | undefined = readIfThere,
   defaultsOfRole: Partial<Config> = {},
 ): Config {
+  refuseMisspelt(env);
   const home = env["CLOCHE_HOME"] || settings.home.default;
   const configPath = env["CLOCHE_CONFIG"] || `${home}/config.yaml`;
   const file = parseConfigFile(configPath, readText(configPath), env["CLOCHE_CONFIG"] !== undefined);
@@ -289,8 +323,9 @@ export function loadConfig(
   const known = new Set(Object.values(settings).map((one) => one.key as string));
   const unknown = Object.keys(file).find((key) => !known.has(key));
   if (unknown !== undefined) {
+    const meant = nearestName(unknown, known);
     throw new ConfigError(
-      `setting ${unknown} in ${configPath} is unknown; known are ${[...known].join(", ")}`,
+      `setting ${unknown} in ${configPath} is unknown; known are ${[...known].join(", ")}${meant === undefined ? "" : `; did you mean ${meant}?`}`,
     );
   }
   config["cache"] ||= `${config["home"] as string}/cache`;

@@ -1,6 +1,9 @@
-/** The known name that was probably meant; undefined: none is near. */
-export function nearestName(name: string, known: Iterable<string>): string | undefined {
-  const mistakesMax = Math.min(4, Math.max(1, Math.floor(name.length / 3)));
+/** The known name that was probably meant; undefined: none is near. `mistakesMax`: how many letters may be wrong. */
+export function nearestName(
+  name: string,
+  known: Iterable<string>,
+  mistakesMax: number = Math.min(4, Math.max(1, Math.floor(name.length / 3))),
+): string | undefined {
   let nearest: string | undefined;
   let least = mistakesMax + 1;
   for (const one of known) {

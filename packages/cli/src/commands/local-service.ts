@@ -81,6 +81,13 @@ export function addLocalServiceCommands(registry: Registry): void {
     )
     .action(() => runAndTell(registry, ["down"], { stopped: true }));
   program
+    .command("doctor")
+    .description(
+      "check what a start needs on this machine (root, system, ports, disk, settings) and say what to do",
+    )
+    .addHelpText("after", "\nExample:\n  cloche doctor --json")
+    .action(async () => void (await runService(registry, ["doctor"])));
+  program
     .command("rotate-signing-key")
     .description("sign data plane tokens with a new key; those given out stay good until they expire")
     .addHelpText("after", "\nExample:\n  cloche rotate-signing-key --json")
