@@ -17,6 +17,7 @@ import { ensureLocalTeam } from "./local-team.ts";
 import { startMcp } from "./mcp-endpoint.ts";
 import { Ownership } from "./ownership.ts";
 import { gatewayOrders } from "./orders.ts";
+import { requireRoom } from "./parts/disk-room.ts";
 import { startEdge } from "./parts/edge.ts";
 import { gatewayConfig } from "./parts/gateway-settings.ts";
 import { hasRunBefore, type LocalMachines, startMachines } from "./parts/machines.ts";
@@ -96,6 +97,7 @@ async function startParts(
   await afterRestore(config.home, database, log);
   const gateway = createGateway({
     database,
+    alsoReady: () => requireRoom(config.home),
     host: createClient(HostService, hostTransport),
     signingKeys,
     config: gatewayConfig(config, `cloche-${instanceTag(config.home)}`, dataPlaneUrl(config)),

@@ -18,9 +18,10 @@ export interface Check {
 }
 
 const gib = 1024 ** 3;
-/** A first start: artifacts with what their builds need, and the smallest pool. */
-const firstStartBytes = 4 * gib;
-const laterStartBytes = 0.5 * gib;
+/** Artifacts with what their builds need; the smallest pool, which takes four fifths of the space; the reserve of a later start. */
+const artifactBytes = 2 * gib;
+const poolBytes = 2.5 * gib;
+const laterBytes = 0.25 * gib;
 
 /** `isRunning`: a service of this home holds its ports. */
 export async function preflight(config: Config, isRunning: boolean): Promise<Check[]> {
@@ -127,8 +128,8 @@ function whyNotFree(host: string, port: number): Promise<string> {
 }
 
 async function checkSpace({ home, cache }: Config): Promise<Check> {
-  const isFirst = !existsSync(join(home, "pool")) || !existsSync(cache);
-  const needed = isFirst ? firstStartBytes : laterStartBytes;
+  const hasPool = existsSync(join(home, "pool"));
+  const needed = (hasPool ? laterBytes : poolBytes) + (existsSync(cache) ? 0 : artifactBytes);
   let place = home;
   while (!existsSync(place)) place = dirname(place);
   const { bavail, bsize } = await statfs(place);
@@ -138,7 +139,7 @@ async function checkSpace({ home, cache }: Config): Promise<Check> {
   return {
     name: "disk",
     state: "failed",
-    found: `${words}; ${isFirst ? "a first" : "a"} start needs ${needed / gib} GiB`,
+    found: `${words}; ${hasPool ? "a" : "a first"} start needs ${needed / gib} GiB`,
     remedy: "free some space, or set CLOCHE_HOME to a folder on a larger disk",
   };
 }

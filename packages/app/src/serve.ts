@@ -2,6 +2,7 @@
  * Runs the program of a home until it is stopped: log file, control socket, signals. SIGTERM and SIGINT end it and keep machines
  * running; the control socket's stop (`down`) suspends them.
  */
+import { chmod, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Config, createLog, type Log } from "@cloche/base";
 import { openControlSocket } from "./control-socket.ts";
@@ -29,6 +30,7 @@ export async function serve<R extends Running>(
   config: Config,
   { start, ready, before }: Served<R>,
 ): Promise<void> {
+  await closeToOthers(config.home);
   const log = createLog({ level: config.logLevel, file: join(config.home, "log", "service.log") });
   let stopping: Promise<void> | undefined;
   let running: R | undefined;
@@ -79,4 +81,10 @@ export async function serve<R extends Running>(
   if (lost !== undefined)
     console.error(`cloche: ${lost}. This service has ended; its machines were left as they are`);
   process.exit(lost === undefined ? 0 : 1);
+}
+
+/** Only the service's user may look into the home. A home on a volume whose mode cannot be changed stays as it is. */
+async function closeToOthers(home: string): Promise<void> {
+  await mkdir(home, { recursive: true, mode: 0o700 });
+  await chmod(home, 0o700).catch(() => undefined);
 }

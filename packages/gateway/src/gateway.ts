@@ -103,6 +103,8 @@ export interface GatewayParts {
    * alone, and continues every operation that it finds.
    */
   owner?: string;
+  /** Throws a ClocheError that names what else is not ready, such as a full disk. */
+  alsoReady?: () => Promise<void>;
   /** Receives the gateway's metrics; default: they are not exposed. */
   metrics?: Metrics;
 }
@@ -286,6 +288,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   async function ready(): Promise<void> {
     if (isDraining || closed.signal.aborted) throw new ClocheError("unavailable", "the gateway is stopping");
     await database.ping();
+    await options.alsoReady?.();
     const silent = fleet.isCluster ? "no host has" : "the host has not";
     hasServed ||= fleet.isSynced;
     // While all hosts of a cluster are away, the gateway still answers calls that need no host.

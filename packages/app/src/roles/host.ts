@@ -26,6 +26,7 @@ import { createClient } from "@connectrpc/connect";
 import { becomeMember, installationOf, type Membership, untilReached } from "../cluster/membership.ts";
 import { checkSharedStore } from "../cluster/shared-store.ts";
 import { hasRunBefore, type LocalMachines, type MachinesNeeds, startMachines } from "../parts/machines.ts";
+import { requireRoom } from "../parts/disk-room.ts";
 import { newMetrics, packageVersion, startOperatorPort } from "../parts/operator.ts";
 import { portTaken } from "../parts/ports.ts";
 import { Stops } from "../parts/stops.ts";
@@ -85,7 +86,10 @@ async function startParts(
     },
   });
   const { host } = machines;
-  await startOperatorPort(config, metrics, stops, async () => requireHeld(host));
+  await startOperatorPort(config, metrics, stops, async () => {
+    requireHeld(host);
+    await requireRoom(config.home);
+  });
   const status = await tellStatus(config, "host", statusOf(config, machines, port), stops);
   log.info({ cluster: status.cluster_address, node_id: config.nodeId }, "ready");
   return machines;

@@ -1,6 +1,7 @@
 /**
- * Separates a database that is out of reach (locked, full, read-only, down, restarting) from a wrong query. The first becomes
- * `unavailable`, so that callers try again; the second is a bug, and its error is not changed.
+ * Separates a database that is out of reach (locked, read-only, down, restarting) from a wrong query. The first becomes
+ * `unavailable`, so that callers try again, and a full disk `resource_exhausted`; the second is a bug, and its error is
+ * not changed.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { DatabaseConnection, Dialect } from "kysely";
@@ -33,6 +34,12 @@ async function telling<T>(run: () => Promise<T>): Promise<T> {
   try {
     return await run();
   } catch (error) {
+    if (isFull(error))
+      throw new ClocheError(
+        "resource_exhausted",
+        "the disk of the service's database is full; nothing was changed: try again when there is room",
+        { cause: error, resource: "disk" },
+      );
     if ((error as { code?: string } | null)?.code === readOnlyCode) throw readOnlyDatabase(error);
     if (!isOutOfReach(error)) throw error;
     throw new ClocheError("unavailable", "the service's database does not answer; try again", {
@@ -41,6 +48,12 @@ async function telling<T>(run: () => Promise<T>): Promise<T> {
     });
   }
 }
+
+/** SQLite's and PostgreSQL's codes of a full disk. */
+const isFull = (error: unknown): boolean => {
+  const { code, errcode } = error as { code?: string; errcode?: number };
+  return errcode === undefined ? code === "53100" : errcode % 256 === 13;
+};
 
 /** A server that was demoted, a standby, or one that its provider made read-only (a full disk). */
 const readOnlyCode = "25006";
@@ -51,8 +64,8 @@ export const readOnlyDatabase = (cause?: unknown): ClocheError =>
     retryAfterSeconds: 1,
   });
 
-/** SQLite: busy, locked, read-only, I/O error, full, cannot open. */
-const sqliteCodes: ReadonlySet<number> = new Set([5, 6, 8, 10, 13, 14]);
+/** SQLite: busy, locked, read-only, I/O error, cannot open. */
+const sqliteCodes: ReadonlySet<number> = new Set([5, 6, 8, 10, 14]);
 /** PostgreSQL: connection exceptions, no resources, shutdown and restart, cancelled by its own deadline, I/O errors. */
 const postgresCodes = /^(?:08|53|57P)|^(?:57014|58030)$/;
 const socketCodes: ReadonlySet<string> = new Set([

@@ -66,6 +66,8 @@ class NodeSqliteDriver implements Driver {
   }
 
   async rollbackTransaction(connection: DatabaseConnection): Promise<void> {
+    // A full disk or an I/O error has ended the transaction already; a second rollback would hide that error.
+    if (this.#connection?.isInTransaction === false) return;
     await connection.executeQuery(CompiledQuery.raw("rollback"));
   }
 
@@ -83,6 +85,10 @@ class NodeSqliteConnection implements DatabaseConnection {
 
   constructor(database: DatabaseSync) {
     this.#database = database;
+  }
+
+  get isInTransaction(): boolean {
+    return this.#database.isTransaction;
   }
 
   async executeQuery<Row>(query: CompiledQuery): Promise<QueryResult<Row>> {
