@@ -26,7 +26,10 @@ export function dataPlaneFields(document: object): string {
     schema.$ref === undefined ? schema : (components.schemas[schema.$ref.split("/").at(-1) ?? ""] ?? {});
   const fieldsOf = (given: Schema): Fields | true => {
     const schema = resolve(given);
-    const parts = [schema, ...[schema.allOf, schema.anyOf, schema.oneOf].flatMap((all) => (all ?? []).map(resolve))];
+    const parts = [
+      schema,
+      ...[schema.allOf, schema.anyOf, schema.oneOf].flatMap((all) => (all ?? []).map(resolve)),
+    ];
     const properties = Object.assign({}, ...parts.map((part) => part.properties ?? {})) as Record<
       string,
       Schema

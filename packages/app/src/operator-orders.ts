@@ -52,7 +52,8 @@ export async function adoptOrphan(
   const adopted = await ordered<OrphanAnswer>(config, "adopt-orphan", { id, team: teamId });
   if (adopted === undefined) return false;
   if (json) console.log(printableJson(JSON.stringify(adopted, null, 2)));
-  else console.error(`${adopted.id} (${printable(adopted.name)}) is a sandbox of team ${adopted.team_id} again`);
+  else
+    console.error(`${adopted.id} (${printable(adopted.name)}) is a sandbox of team ${adopted.team_id} again`);
   return true;
 }
 

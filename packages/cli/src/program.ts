@@ -8,7 +8,7 @@ import { addCopyCommand } from "./commands/cp.ts";
 import { addExecCommand } from "./commands/exec.ts";
 import { addForwardCommand } from "./commands/forward.ts";
 import { addClusterCommands } from "./commands/cluster.ts";
-import { addLocalServiceCommands } from "./commands/local-service.ts";
+import { addLocalServiceCommands, addOperatorCommands } from "./commands/local-service.ts";
 import { addMcpCommand } from "./commands/mcp.ts";
 import { addOpenCommand } from "./commands/open.ts";
 import type { Registry } from "./commands/register.ts";
@@ -73,6 +73,7 @@ export function createProgram(registry: Omit<Registry, "program">): Registry {
   addLocalServiceCommands(full);
   addStatusCommand(full);
   addContextCommands(full);
+  addOperatorCommands(full);
   addClusterCommands(full);
   addSandboxCommands(full);
   addEgressCommand(full);

@@ -59,27 +59,9 @@ export async function runAndTell(registry: Registry, words: string[], done: obje
   if (isDone && program.opts<{ json?: boolean }>().json === true) await printJson(terminal, done);
 }
 
-/** up, down, rotate-signing-key, prune-cache, take-over, backup. */
-export function addLocalServiceCommands(registry: Registry): void {
+/** doctor, orphans, teams: for the operator, on the service's machine. */
+export function addOperatorCommands(registry: Registry): void {
   const { program } = registry;
-  program
-    .command("up")
-    .description("set up and start the service on this machine, as npm start does")
-    .option("-d, --detach", "return when it is ready")
-    .addHelpText("after", "\nExample:\n  cloche up --detach")
-    .action(async (options: { detach?: boolean }) => {
-      const json = program.opts<{ json?: boolean }>().json === true;
-      if (json && options.detach !== true)
-        throw new UsageError("--json needs --detach: without, up does not end");
-      const isUp = await runService(registry, ["up", ...(options.detach === true ? ["--detach"] : [])]);
-      if (json && isUp) await runService(registry, ["status"]);
-    });
-  program
-    .command("down")
-    .description(
-      "stop the service on this machine; sandboxes are suspended and come back with the next start",
-    )
-    .action(() => runAndTell(registry, ["down"], { stopped: true }));
   program
     .command("doctor")
     .description(
@@ -87,28 +69,6 @@ export function addLocalServiceCommands(registry: Registry): void {
     )
     .addHelpText("after", "\nExample:\n  cloche doctor --json")
     .action(async () => void (await runService(registry, ["doctor"])));
-  program
-    .command("rotate-signing-key")
-    .description("sign data plane tokens with a new key; those given out stay good until they expire")
-    .addHelpText("after", "\nExample:\n  cloche rotate-signing-key --json")
-    .action(async () => void (await runService(registry, ["rotate-signing-key"])));
-  program
-    .command("prune-cache")
-    .description("remove artifacts of earlier versions that nobody on this machine has needed for a month")
-    .addHelpText("after", "\nExample:\n  cloche prune-cache")
-    .action(async () => void (await runService(registry, ["prune-cache"])));
-  program
-    .command("take-over")
-    .description(
-      "make database and checkpoint storage this home's, whoever's they were: for a home that was made anew or moved",
-    )
-    .option("--force", "also while a service seems to use them; it ends within a minute")
-    .addHelpText("after", "\nExample:\n  cloche take-over && cloche up --detach")
-    .action((options: { force?: boolean }) =>
-      runAndTell(registry, ["take-over", ...(options.force === true ? ["--force"] : [])], {
-        taken_over: true,
-      }),
-    );
   const orphans = program
     .command("orphans")
     .description(
@@ -137,6 +97,51 @@ export function addLocalServiceCommands(registry: Registry): void {
     .command("create <name>")
     .description("make a team and print its first API key, which is shown only once")
     .action(async (name: string) => void (await runService(registry, ["teams", "create", name])));
+}
+
+/** up, down, rotate-signing-key, prune-cache, take-over, backup. */
+export function addLocalServiceCommands(registry: Registry): void {
+  const { program } = registry;
+  program
+    .command("up")
+    .description("set up and start the service on this machine, as npm start does")
+    .option("-d, --detach", "return when it is ready")
+    .addHelpText("after", "\nExample:\n  cloche up --detach")
+    .action(async (options: { detach?: boolean }) => {
+      const json = program.opts<{ json?: boolean }>().json === true;
+      if (json && options.detach !== true)
+        throw new UsageError("--json needs --detach: without, up does not end");
+      const isUp = await runService(registry, ["up", ...(options.detach === true ? ["--detach"] : [])]);
+      if (json && isUp) await runService(registry, ["status"]);
+    });
+  program
+    .command("down")
+    .description(
+      "stop the service on this machine; sandboxes are suspended and come back with the next start",
+    )
+    .action(() => runAndTell(registry, ["down"], { stopped: true }));
+  program
+    .command("rotate-signing-key")
+    .description("sign data plane tokens with a new key; those given out stay good until they expire")
+    .addHelpText("after", "\nExample:\n  cloche rotate-signing-key --json")
+    .action(async () => void (await runService(registry, ["rotate-signing-key"])));
+  program
+    .command("prune-cache")
+    .description("remove artifacts of earlier versions that nobody on this machine has needed for a month")
+    .addHelpText("after", "\nExample:\n  cloche prune-cache")
+    .action(async () => void (await runService(registry, ["prune-cache"])));
+  program
+    .command("take-over")
+    .description(
+      "make database and checkpoint storage this home's, whoever's they were: for a home that was made anew or moved",
+    )
+    .option("--force", "also while a service seems to use them; it ends within a minute")
+    .addHelpText("after", "\nExample:\n  cloche take-over && cloche up --detach")
+    .action((options: { force?: boolean }) =>
+      runAndTell(registry, ["take-over", ...(options.force === true ? ["--force"] : [])], {
+        taken_over: true,
+      }),
+    );
   const backup = program
     .command("backup")
     .description("database, keys and authority of the service on this machine");

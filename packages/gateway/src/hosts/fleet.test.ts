@@ -235,14 +235,18 @@ describe("a host that is watched", () => {
 });
 
 describe("a host that was lost and is back", () => {
-  it("is told which machines are still its own, after copies of others are gone", async () => {
+  it("is told which machines are its own or unknown, after those of removed sandboxes are gone", async () => {
     const { id, hostId } = await create();
     const gone = newSandboxId(randomBytes);
+    await world.database.sandboxes.noteRemoved(gone, 1);
+    // Of a database that is newer than this one.
+    const unknown = newSandboxId(randomBytes);
     await world.lose(hostId);
     expect((await a.call("GetSandboxMetrics", { id })).status).toBe(503);
     expect(await route(a, id)).toMatchObject({ state: "SANDBOX_STATE_ERROR", hostAddress: "" });
     const host = world.host(hostId);
     host.add({ sandboxId: gone });
+    host.add({ sandboxId: unknown });
     host.isCutOff = false;
     await world.register(hostId);
     expect(await world.row(hostId)).toMatchObject({ generation: 3, awaitsAdmission: true });
@@ -251,8 +255,9 @@ describe("a host that was lost and is back", () => {
     expect(await world.row(hostId)).toMatchObject({ generation: 4, awaitsAdmission: true });
     await world.clock.advance(8_000);
     await a.gateway.settled();
-    expect(host.admitted).toEqual([[id]]);
+    expect(host.admitted).toEqual([[id, unknown]]);
     expect(host.machines.has(gone)).toBe(false);
+    expect(host.machines.has(unknown)).toBe(true);
     expect(await world.row(hostId)).toMatchObject({ awaitsAdmission: false });
     expect(await stateOf(id)).toBe(R);
   });

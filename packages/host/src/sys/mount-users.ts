@@ -29,6 +29,7 @@ async function processUsers(dir: string, isBelow: IsBelow): Promise<string[]> {
   const ownMounts = await readlink("/proc/self/ns/mnt").catch(() => "");
   const seen = new Set<string>();
   const users: string[] = [];
+  const copies: string[] = [];
   for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
     const use = await useOf(pid, isBelow);
     const place = await readlink(`/proc/${pid}/ns/mnt`).catch(() => "");
@@ -36,11 +37,11 @@ async function processUsers(dir: string, isBelow: IsBelow): Promise<string[]> {
     seen.add(place);
     if (use === undefined && !isCopy) continue;
     const name = (await readFile(`/proc/${pid}/comm`, "utf8").catch(() => "")).trim();
-    users.push(
-      `process ${pid} (${name}) ${use ?? `has a copy of the mount ${dir} in its own mount namespace`}`,
-    );
+    if (use !== undefined) users.push(`process ${pid} (${name}) ${use}`);
+    else copies.push(`process ${pid} (${name}) has a copy of the mount ${dir} in its own mount namespace`);
   }
-  return users;
+  // A copy mostly goes with the mount, so that copies are named only when nothing else is found.
+  return users.length > 0 ? users : copies;
 }
 
 async function useOf(pid: string, isBelow: IsBelow): Promise<string | undefined> {
