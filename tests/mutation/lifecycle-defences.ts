@@ -3,6 +3,24 @@ import type { Defence } from "./defence.ts";
 
 export const lifecycleDefences: readonly Defence[] = [
   {
+    what: "a machine that the database never knew is kept",
+    file: "packages/gateway/src/lifecycle/reconciler.ts",
+    find: "if (await orphans.keeps(hostId, machine, record)) return;",
+    replace: "await orphans.keeps(hostId, machine, record);",
+    project: "unit",
+    test: "packages/gateway/src/lifecycle/orphans.test.ts",
+    named: "is kept, by every comparison and every start",
+  },
+  {
+    what: "an unknown field of a gateway call is refused",
+    file: "packages/gateway/src/http/json-types.ts",
+    find: "if (!ignoresUnknown) {",
+    replace: "if (false) {",
+    project: "unit",
+    test: "packages/gateway/src/http/handler.test.ts",
+    named: "refuses unknown fields",
+  },
+  {
     what: "calls with one idempotency key make one sandbox",
     file: "packages/gateway/src/database/sandboxes.ts",
     find: "if (key !== undefined) await insertKey(tx, key, first.createdAtMs);",

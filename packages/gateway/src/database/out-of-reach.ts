@@ -1,7 +1,6 @@
 /**
- * Separates a database that is out of reach (locked, read-only, down, restarting) from a wrong query. The first becomes
- * `unavailable`, so that callers try again, and a full disk `resource_exhausted`; the second is a bug, and its error is
- * not changed.
+ * Separates a database that is out of reach (locked, full, read-only, down, restarting) from a wrong query. The first becomes
+ * `unavailable`, so that callers try again; the second is a bug, and its error is not changed.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { DatabaseConnection, Dialect } from "kysely";
@@ -36,11 +35,10 @@ async function telling<T>(run: () => Promise<T>): Promise<T> {
   } catch (error) {
     if (isFull(error))
       throw new ClocheError(
-        "resource_exhausted",
+        "unavailable",
         "the disk of the service's database is full; nothing was changed: try again when there is room",
-        { cause: error, resource: "disk" },
+        { cause: error, retryAfterSeconds: 1 },
       );
-    if ((error as { code?: string } | null)?.code === readOnlyCode) throw readOnlyDatabase(error);
     if (!isOutOfReach(error)) throw error;
     throw new ClocheError("unavailable", "the service's database does not answer; try again", {
       cause: error,

@@ -248,6 +248,7 @@ function recordOf(
     onHostLoss: "error",
     checkpointEverySeconds: 0,
     image: "",
+    createdBy: "",
     isMoving: false,
     isHostLost: false,
     createdAtMs: nowMs,
