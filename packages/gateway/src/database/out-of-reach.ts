@@ -39,6 +39,7 @@ async function telling<T>(run: () => Promise<T>): Promise<T> {
         "the disk of the service's database is full; nothing was changed: try again when there is room",
         { cause: error, retryAfterSeconds: 1 },
       );
+    if ((error as { code?: string } | null)?.code === readOnlyCode) throw readOnlyDatabase(error);
     if (!isOutOfReach(error)) throw error;
     throw new ClocheError("unavailable", "the service's database does not answer; try again", {
       cause: error,
