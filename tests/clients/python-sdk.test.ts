@@ -60,7 +60,12 @@ test("the wheel needs httpx alone, and the ten lines of docs/python.md run with 
 });
 
 test("each thing that is wrong is told with its remedy", async () => {
-  expect(await run(["-m", "pytest", "-q", "tests/test_errors.py"])).toMatch(/\d+ passed in/);
+  const files = ["tests/test_errors.py", "tests/test_proxies.py"];
+  expect(await run(["-m", "pytest", "-q", ...files])).toMatch(/\d+ passed in/);
+});
+
+test("after a fork, in another event loop and by pickle no call gets the answer to another's", async () => {
+  expect(await run(["-m", "pytest", "-q", "tests/test_forks_and_loops.py"])).toMatch(/^\d+ passed in/m);
 });
 
 // An empty folder for a home: no CA is found there.

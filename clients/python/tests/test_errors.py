@@ -1,15 +1,10 @@
 """What the client says when something is wrong, against real sockets of this machine: each message names the remedy."""
 
-import contextlib
-import http.server
 import json
-import os
 import ssl
 import subprocess
 import sys
-import threading
 import time
-from email.utils import formatdate
 
 import httpx
 import pytest
@@ -19,50 +14,9 @@ from cloche import Cloche
 from cloche._connection import find_connection
 from cloche._request import Request
 
+from .local_service import DONE, alone, sandbox_json, server
 
-_DONE = b'{"stdout":"","stderr":"","exit_code":0,"ok":true,"duration_ms":1,"timed_out":false}'
-
-
-class _Answer(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.server.seen.append((self.path, self.headers.get("host"), self.headers.get("authorization")))
-        status, body = self.server.answer(self)
-        self.send_response_only(status)
-        self.send_header("date", formatdate(time.time() + self.server.clock_seconds, usegmt=True))
-        self.send_header("content-length", str(len(body)))
-        self.send_header("x-request-id", "r-1")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-@contextlib.contextmanager
-def server(answer=lambda _: (200, b"{}"), *, clock_seconds=0, tls=None):
-    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
-    made.answer, made.clock_seconds, made.seen = answer, clock_seconds, []
-    if tls is not None:
-        made.socket = tls.wrap_socket(made.socket, server_side=True)
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    made.port = made.server_address[1]
-    try:
-        yield made
-    finally:
-        made.shutdown()
-        made.server_close()
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch, tmp_path):
-    """No setting of this machine, and no service of it."""
-    for name in [name for name in os.environ if name.startswith("CLOCHE_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("CLOCHE_HOME", str(tmp_path))
+assert alone  # A fixture of every test.
 
 
 def certificate(folder, name, days=1):
@@ -78,12 +32,6 @@ def certificate(folder, name, days=1):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
     return context, cert
-
-
-def sandbox_json(domain, plain=""):
-    info = {"id": "sbx-a", "name": "a", "state": "SANDBOX_STATE_RUNNING", "domain": domain}
-    info.update(created_at="", updated_at="", source_sandbox_id="")
-    return json.dumps({"sandbox": info, "data_plane_token": "jwt", "data_plane_token_expires_at_unix": 2**31, "data_plane_url": plain})
 
 
 def test_no_service_and_no_key():
@@ -133,7 +81,7 @@ def test_local_names_by_sni_and_host_and_only_the_given_ca(tmp_path):
     context, cert = certificate(tmp_path, "*.cloche.localhost")
     names = []
     context.sni_callback = lambda _, name, __: names.append(name)
-    with server(lambda _: (200, _DONE), tls=context) as edge:
+    with server(lambda _: (200, DONE), tls=context) as edge:
         domain = f"sbx-a.cloche.localhost:{edge.port}"
         with server(lambda _: (200, sandbox_json(domain).encode())) as gateway:
             url = f"http://127.0.0.1:{gateway.port}"
@@ -149,7 +97,7 @@ def test_local_names_by_sni_and_host_and_only_the_given_ca(tmp_path):
 
 def test_the_plain_address_on_the_loopback_needs_no_ca(monkeypatch, tmp_path):
     context, cert = certificate(tmp_path, "*.cloche.localhost")
-    with server(lambda _: (200, _DONE)) as plain, server(lambda _: (200, _DONE), tls=context) as edge:
+    with server(lambda _: (200, DONE)) as plain, server(lambda _: (200, DONE), tls=context) as edge:
         domain = f"sbx-a.cloche.localhost:{edge.port}"
         told = sandbox_json(domain, f"http://127.0.0.1:{plain.port}").encode()
         with server(lambda _: (200, told)) as gateway:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass
 from typing import Dict, Mapping, Optional, Tuple, cast
 from urllib.parse import urlsplit
 
 from ._errors import ClocheConfigError
+from ._proxy import is_loopback
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 Address = Tuple[str, int]
@@ -104,8 +104,7 @@ def _local_service(home: str) -> Dict[str, str]:
 
 
 def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host in _LOOPBACK or re.fullmatch(r"127\.[\d.]+", host) is not None
+    return is_loopback(urlsplit(url).hostname or "")
 
 
 def _same_place(one: str, other: str) -> bool:

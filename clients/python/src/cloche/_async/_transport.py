@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import AsyncGenerator, AsyncIterator, Callable, Optional, Union
+from typing import AsyncGenerator, AsyncIterator, Callable, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 import httpx
 
 from .._answers import error_of_answer
 from .._connection import Connection
-from .._errors import ClocheError
+from .._errors import ClocheError, ClocheUsageError
 from .._failures import no_answer
 from .._request import Request
 from .._retry import pause_before_retry
-from ._concurrency import sleep
+from .._tls import tls_context
+from ._concurrency import AsyncLocal, AsyncOwner, sleep
 from ._network import make_client
 
 SWITCHING_PROTOCOLS = 101
@@ -25,9 +26,15 @@ Watch = Callable[[httpx.Response], None]
 
 class AsyncTransport:
     def __init__(self, connection: Connection, timeout: Optional[float]) -> None:
-        self._client = make_client(connection, timeout)
+        self._made_of = (connection, timeout)
+        context = tls_context(connection)
+        self._clients = AsyncLocal(lambda: make_client(connection, timeout, context))
+        self._closed = False
         self.watch: Optional[Watch] = None
         """Called with every response, before its body is read."""
+
+    def __reduce__(self) -> Tuple[Callable[..., AsyncTransport], Tuple[Connection, Optional[float]]]:
+        return AsyncTransport, self._made_of
 
     async def send(self, request: Request[AsyncBody]) -> httpx.Response:
         """Repeats what is safe to repeat."""
@@ -52,30 +59,42 @@ class AsyncTransport:
         finally:
             await response.aclose()
 
-    async def stream(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    def stream(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
         """The body as it comes; closing the generator closes the connection."""
+        return self._pieces(response, AsyncOwner())
+
+    async def aclose(self) -> None:
+        self._closed = True
+        client = self._clients.take()
+        if client is not None:
+            await client.aclose()
+
+    async def _pieces(self, response: httpx.Response, owner: AsyncOwner) -> AsyncGenerator[bytes, None]:
         try:
+            owner.check("this stream")
             async for piece in response.aiter_raw():
                 yield piece
+                owner.check("this stream")
         except (httpx.TransportError, httpx.StreamError) as error:
             raise no_answer(error, response.request.url.netloc.decode(), gateway=False) from error
         finally:
-            await response.aclose()
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
+            if owner.is_here:
+                await response.aclose()
 
     async def _send_once(self, request: Request[AsyncBody]) -> httpx.Response:
+        if self._closed:
+            raise ClocheUsageError("this client was closed; make another one")
+        client = self._clients.get()
         source: Optional[_Source] = None
         try:
-            message = self._client.build_request(
+            message = client.build_request(
                 request.method, request.url, headers=request.headers, content=request.body
             )
             if request.target is not None:
                 message.extensions["target"] = request.target
             if isinstance(message.stream, httpx.AsyncByteStream) and not isinstance(request.body, bytes):
                 message.stream = source = _Source(message.stream)
-            response = await self._client.send(message, stream=True)
+            response = await client.send(message, stream=True)
         except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
             if source is not None and source.failure is not None:
                 raise source.failure

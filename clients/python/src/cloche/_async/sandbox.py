@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Union
 
@@ -61,6 +62,7 @@ class AsyncSandbox:
         self._clock = clock
         self._info = info
         self._wrap = wrap_store_values
+        self._entered_by = 0
         self._tokens = AsyncTokenSource(self._issue_token, clock, token)
         self.data_plane = AsyncDataPlane(transport, self._tokens, clock, self._base_url)
         """For routes that the client has no method for."""
@@ -88,9 +90,12 @@ class AsyncSandbox:
         return f"<{type(self).__name__} {self.id} {self._info.name!r} {self._info.state}>"
 
     async def __aenter__(self) -> AsyncSandbox:
+        self._entered_by = os.getpid()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._entered_by != os.getpid():
+            return  # A child made by fork in the block: the sandbox is its parent's.
         try:
             await self.delete()
         except NotFoundError:

@@ -9,7 +9,7 @@ import httpx
 from .._errors import ClocheConnectionError
 from .._paths import QueryValue
 from .._web_socket import BINARY, CLOSE, PING, PONG, MessageParser, frame, handshake
-from ._concurrency import AsyncLock
+from ._concurrency import AsyncLock, AsyncOwner
 from .data_plane import AsyncDataPlane
 
 _READ_BYTES = 65_536
@@ -23,6 +23,7 @@ class AsyncWebSocket:
         self._response = response
         self._stream: Any = response.extensions["network_stream"]
         self._writing = AsyncLock()
+        self._owner = AsyncOwner()
         self._closed = False
 
     @staticmethod
@@ -43,6 +44,7 @@ class AsyncWebSocket:
         """Until the service closes it: with another code than 1000, or none, ClocheConnectionError says why."""
         parser = MessageParser()
         while True:
+            self._owner.check("this connection")
             try:
                 piece = cast(bytes, await self._stream.read(_READ_BYTES))
             except Exception as error:
@@ -63,7 +65,7 @@ class AsyncWebSocket:
                     return
 
     async def aclose(self) -> None:
-        if self._closed:
+        if self._closed or not self._owner.is_here:
             return
         self._closed = True
         try:
@@ -74,6 +76,7 @@ class AsyncWebSocket:
         await self._response.aclose()
 
     async def _write(self, data: bytes) -> None:
+        self._owner.check("this connection")
         try:
             async with self._writing:
                 await self._stream.write(data)

@@ -1,33 +1,73 @@
 """Connections of the client for ordinary programs. Its twin is `_async/_network.py`.
 
-Sandboxes are reached through a pool of their own, which connects where `Connection.route` says while TLS and the Host header have the
-sandbox's name; the rest goes as httpx does it, proxies of the environment included.
+A pool connects where `Connection.route` says while TLS and the Host header have the sandbox's name. What is neither a sandbox nor on
+this machine goes through the proxy that the environment names, if any.
 """
 
 from __future__ import annotations
 
 import ssl
-from typing import Any, Iterable, Iterator, Optional, cast
+from typing import Any, Dict, Iterable, Iterator, Optional, cast
 
 import httpcore
 import httpx
 
 from .._connection import Connection
+from .._errors import ClocheConfigError
+from .._proxy import Proxies
 from .._request import CONNECT_SECONDS, HEADERS, KEEP_ALIVE_SECONDS
-from .._tls import tls_context
 
 
-def make_client(connection: Connection, timeout: Optional[float]) -> httpx.Client:
-    context = tls_context(connection)
-    direct = _Direct(connection, context)
-    local = ["localhost", "*.localhost", "127.0.0.1", "[::1]", f"*.{connection.base_domain}"]
+def make_client(
+    connection: Connection, timeout: Optional[float], context: ssl.SSLContext
+) -> httpx.Client:
     return httpx.Client(
-        verify=context,
+        transport=_Network(connection, context),
         headers=HEADERS,
         timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS, pool=None),
-        limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_SECONDS),
-        mounts={f"all://{pattern}": direct for pattern in local},
+        trust_env=False,
     )
+
+
+class _Network(httpx.BaseTransport):
+    def __init__(self, connection: Connection, context: ssl.SSLContext) -> None:
+        self._connection = connection
+        self._context = context
+        self._direct = _Direct(connection, context)
+        self._proxies = Proxies()
+        self._proxied: Dict[str, httpx.HTTPTransport] = {}
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        url = request.url
+        port = url.port or (443 if url.scheme == "https" else 80)
+        is_sandbox = url.host.endswith(f".{self._connection.base_domain}")
+        proxy = None if is_sandbox else self._proxies.of(url.scheme, url.host, port)
+        transport = self._direct if proxy is None else self._through(proxy)
+        return transport.handle_request(request)
+
+    def _through(self, proxy: str) -> httpx.HTTPTransport:
+        if proxy not in self._proxied:
+            try:
+                made = httpx.HTTPTransport(
+                    verify=self._context,
+                    proxy=proxy,
+                    limits=httpx.Limits(max_connections=None, keepalive_expiry=KEEP_ALIVE_SECONDS),
+                )
+            except ImportError as error:
+                raise ClocheConfigError(
+                    "the environment names a SOCKS proxy, which needs a further package: pip install 'httpx[socks]'"
+                ) from error
+            except (ValueError, httpx.InvalidURL) as error:
+                raise ClocheConfigError(
+                    f"the proxy that the environment names cannot be used: {error}; "
+                    "HTTP_PROXY, HTTPS_PROXY and ALL_PROXY take http, https, socks5 and socks5h addresses"
+                ) from error
+            self._proxied[proxy] = made
+        return self._proxied[proxy]
+
+    def close(self) -> None:
+        for transport in (self._direct, *self._proxied.values()):
+            transport.close()
 
 
 class _Routed(httpcore.NetworkBackend):

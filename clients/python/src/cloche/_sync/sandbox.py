@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Union
 
@@ -61,6 +62,7 @@ class Sandbox:
         self._clock = clock
         self._info = info
         self._wrap = wrap_store_values
+        self._entered_by = 0
         self._tokens = TokenSource(self._issue_token, clock, token)
         self.data_plane = DataPlane(transport, self._tokens, clock, self._base_url)
         """For routes that the client has no method for."""
@@ -88,9 +90,12 @@ class Sandbox:
         return f"<{type(self).__name__} {self.id} {self._info.name!r} {self._info.state}>"
 
     def __enter__(self) -> Sandbox:
+        self._entered_by = os.getpid()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._entered_by != os.getpid():
+            return  # A child made by fork in the block: the sandbox is its parent's.
         try:
             self.delete()
         except NotFoundError:

@@ -9,7 +9,7 @@ import httpx
 from .._errors import ClocheConnectionError
 from .._paths import QueryValue
 from .._web_socket import BINARY, CLOSE, PING, PONG, MessageParser, frame, handshake
-from ._concurrency import Lock
+from ._concurrency import Lock, Owner
 from .data_plane import DataPlane
 
 _READ_BYTES = 65_536
@@ -23,6 +23,7 @@ class WebSocket:
         self._response = response
         self._stream: Any = response.extensions["network_stream"]
         self._writing = Lock()
+        self._owner = Owner()
         self._closed = False
 
     @staticmethod
@@ -43,6 +44,7 @@ class WebSocket:
         """Until the service closes it: with another code than 1000, or none, ClocheConnectionError says why."""
         parser = MessageParser()
         while True:
+            self._owner.check("this connection")
             try:
                 piece = cast(bytes, self._stream.read(_READ_BYTES))
             except Exception as error:
@@ -63,7 +65,7 @@ class WebSocket:
                     return
 
     def close(self) -> None:
-        if self._closed:
+        if self._closed or not self._owner.is_here:
             return
         self._closed = True
         try:
@@ -74,6 +76,7 @@ class WebSocket:
         self._response.close()
 
     def _write(self, data: bytes) -> None:
+        self._owner.check("this connection")
         try:
             with self._writing:
                 self._stream.write(data)
