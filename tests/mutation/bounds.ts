@@ -109,7 +109,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a flood of pings or settings ends its HTTP/2 connection",
-    file: "packages/edge/src/control-frames.ts",
+    file: "packages/base/src/listeners/control-frames.ts",
     find: "if (frames > perSecond)",
     replace: "if (frames < 0)",
     project: "unit",

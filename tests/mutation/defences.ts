@@ -254,8 +254,8 @@ export const defences: readonly Defence[] = [
   {
     what: "clients' inner headers stay behind",
     file: "packages/edge/src/headers.ts",
-    find: '=> name.startsWith("x-cloche-");',
-    replace: '=> name === "";',
+    find: 'name.startsWith("x-cloche-") && name !== unknownFieldsHeader;',
+    replace: 'name === "" && name !== unknownFieldsHeader;',
     project: "unit",
     test: "packages/edge/src/edge.test.ts",
     named: "hop-by-hop",
@@ -399,8 +399,8 @@ export const defences: readonly Defence[] = [
   {
     what: "a database that is locked is out of reach, not broken",
     file: "packages/gateway/src/database/out-of-reach.ts",
-    find: "new Set([5, 6, 8, 10, 13, 14])",
-    replace: "new Set([8, 10, 13, 14])",
+    find: "new Set([5, 6, 8, 10, 14])",
+    replace: "new Set([8, 10, 14])",
     project: "contracts",
     test: "tests/contracts/database.test.ts",
     named: "holds its lock",

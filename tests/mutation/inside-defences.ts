@@ -14,8 +14,8 @@ export const insideDefences: readonly Defence[] = [
   {
     what: "a restore reports as started what still serves a moment later",
     file: "packages/agent/src/services/supervisor.ts",
-    find: "this.#services.get(name)?.serving !== true",
-    replace: "false",
+    find: "reached.get(name) === true && this.#services.get(name)?.serving === true",
+    replace: "reached.get(name) === true",
     project: "unit",
     test: "packages/agent/src/services/supervisor.test.ts",
     named: "a moment later",

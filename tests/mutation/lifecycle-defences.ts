@@ -111,15 +111,6 @@ export const lifecycleDefences: readonly Defence[] = [
     named: "bounded, however many",
   },
   {
-    what: "streams that need no API key are counted",
-    file: "packages/gateway/src/http/open-services.ts",
-    find: "if (open >= gatewayLimits.openStreams) {",
-    replace: "if (open < 0) {",
-    project: "unit",
-    test: "packages/gateway/src/http/open-services.test.ts",
-    named: "bounds the streams that are open at once",
-  },
-  {
     what: "a call by gRPC is over when its answer is",
     file: "packages/gateway/src/http/handler.ts",
     find: "await Promise.race([universalResponseToNodeResponse(answered, response), closed]);",

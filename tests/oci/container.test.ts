@@ -2,16 +2,8 @@
 // the native spawner. (tests/e2e runs the same inside sandboxes.)
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { symlinkSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -32,6 +24,9 @@ import {
   startGate,
   startRegistry,
 } from "./registry-fixture.ts";
+
+const imageConfig =
+  "--config.env FROM_IMAGE=image --config.env FROM_SANDBOX=image --config.workingdir /var --config.entrypoint /bin/sh --config.entrypoint -c";
 
 describe.skipIf(!isRoot)("services in containers", () => {
   let agent: AgentFixture;
@@ -58,20 +53,7 @@ describe.skipIf(!isRoot)("services in containers", () => {
     workshop = new ImageWorkshop();
     await workshop.build("base", {
       steps: [addBusybox, (root) => writeFileSync(join(root, "etc/release"), "one")],
-      config: [
-        "--config.env",
-        "FROM_IMAGE=image",
-        "--config.env",
-        "FROM_SANDBOX=image",
-        "--config.workingdir",
-        "/var",
-        "--config.entrypoint",
-        "/bin/sh",
-        "--config.entrypoint",
-        "-c",
-        "--config.cmd",
-        "echo from the image; exec sleep 1000",
-      ],
+      config: [...imageConfig.split(" "), "--config.cmd", "echo from the image; exec sleep 1000"],
     });
     await workshop.build("changed", {
       from: "base",

@@ -198,10 +198,12 @@ test("operations tell their steps in the log, under the caller's ids", async () 
   expect(steps).toContain("agent PrepareCheckpoint");
 });
 
-test("a second start of the same home is refused while the first serves", async () => {
+test("a second start of the same home prints the addresses of the first, which serves on", async () => {
+  const { pid } = service.status;
   const second = await service.command(["up", "--detach"]);
-  expect(second.code).not.toBe(0);
-  expect(second.stderr).toMatch(/already/);
+  expect(second.code).toBe(0);
+  expect(second.stdout + second.stderr).toContain(service.status.gateway_url);
+  expect((await service.readStatus()).pid).toBe(pid);
   expect((await client.exec(sandbox, ["true"])).ok).toBe(true);
 });
 

@@ -107,7 +107,7 @@ export async function restoreBackup(config: Config, folder: string): Promise<voi
 
 /**
  * The first start after a restore: nothing is deleted or suspended because of a time that its owner may have extended after the backup.
- * Machines that the database does not know are kept in any case (gateway/lifecycle/orphans.ts).
+ * Machines that the database does not know are kept in any case (`orphans.ts`).
  */
 export async function afterRestore(home: string, database: Database, log: Log): Promise<void> {
   const marker = restoredMarker(home);

@@ -23,7 +23,7 @@ export async function doctor(config: Config, env: NodeJS.ProcessEnv, json: boole
   return isGood;
 }
 
-/** Near misses end every command (base/config.ts); what is left may be meant for another program. */
+/** Near misses end every command (`config.ts`); what is left may be meant for another program. */
 const checkNames = (env: NodeJS.ProcessEnv): Check[] =>
   unknownSettings(env).map((name) => ({
     name: "settings",

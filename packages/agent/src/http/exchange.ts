@@ -92,7 +92,7 @@ export class Exchange {
     return decodeUtf8(await this.readBody(maxBytes));
   }
 
-  /** The JSON object in the body; an empty body is `{}`. Unknown fields are refused (protocol/known-fields.ts). */
+  /** The JSON object in the body; an empty body is `{}`. Unknown fields are refused (`known-fields.ts`). */
   async readJson(maxBytes: number = limits.jsonBodyBytes): Promise<JsonObject> {
     const body = parseJsonObject(await this.readText(maxBytes));
     const { method, headers } = this.request;

@@ -6,6 +6,20 @@ const pauseMsMax = 25;
 const pauseShare = 0.05;
 const probeTimeoutMs = 2_000;
 
+/** How it is judged whether a service is healthy: by its port, by its image's check, or not at all. */
+export interface ServiceHealth {
+  /** Resolves true once the service is healthy, false if `signal` aborts before. */
+  comesUp(signal: AbortSignal): Promise<boolean>;
+  /** Watches a service that came up, until `signal` aborts. */
+  watch(signal: AbortSignal): Promise<void>;
+  /** Why a service that came up is not healthy at present; empty while it is. */
+  lost(): string;
+  /** Ends the sentence "exited with code 1 before …". */
+  readonly goal: string;
+  /** Why it did not come up; `within` is the time that it had. */
+  late(within: string): string;
+}
+
 /**
  * Waits until `port` of the loopback accepts a connection and its listener is the service's `own`, since another server on the port says
  * nothing about the service. Used only until the service is up. Answers false if `signal` aborts first. Checks often at the beginning and

@@ -6,9 +6,8 @@
 import { launchCommand } from "../exec/index.ts";
 import type { HealthCheck } from "../images/health-check.ts";
 import { SpawnError } from "../spawner/index.ts";
-import { pause } from "./health.ts";
+import { pause, type ServiceHealth } from "./health.ts";
 import type { LaunchedContainer } from "./launcher.ts";
-import type { ServiceHealth } from "./service-health.ts";
 
 const firstPauseMs = 250;
 const outputBytesMax = 4_096;

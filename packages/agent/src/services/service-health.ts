@@ -6,23 +6,10 @@ import { readdirSync } from "node:fs";
 import type { ServiceDefinition } from "@cloche/protocol";
 import type { HealthCheck } from "../images/health-check.ts";
 import { listens } from "../ports/listeners.ts";
-import { waitForPort } from "./health.ts";
+import { type ServiceHealth, waitForPort } from "./health.ts";
 import { ImageHealth } from "./image-health.ts";
 import type { Launched } from "./launcher.ts";
 import { checkOf } from "./run-rules.ts";
-
-export interface ServiceHealth {
-  /** Resolves true once the service is healthy, false if `signal` aborts before. */
-  comesUp(signal: AbortSignal): Promise<boolean>;
-  /** Watches a service that came up, until `signal` aborts. */
-  watch(signal: AbortSignal): Promise<void>;
-  /** Why a service that came up is not healthy at present; empty while it is. */
-  lost(): string;
-  /** Ends the sentence "exited with code 1 before …". */
-  readonly goal: string;
-  /** Why it did not come up; `within` is the time that it had. */
-  late(within: string): string;
-}
 
 export function healthOf(
   definition: ServiceDefinition,

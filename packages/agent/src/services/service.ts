@@ -27,7 +27,8 @@ import type { ServiceFile } from "./catalog.ts";
 import { pause } from "./health.ts";
 import { LaunchError, type Launched, type LaunchedContainer, type Launcher } from "./launcher.ts";
 import { type RunRules, runRules } from "./run-rules.ts";
-import { healthOf, type ServiceHealth } from "./service-health.ts";
+import type { ServiceHealth } from "./health.ts";
+import { healthOf } from "./service-health.ts";
 import type { ServiceLog } from "./service-log.ts";
 
 type State =

@@ -15,7 +15,7 @@ const numbers = new Map([
 
 /**
  * Throws `invalid_argument` naming the field. Does not check what protobuf itself refuses. Unknown fields are refused too, unless
- * `ignoresUnknown` (protocol/known-fields.ts).
+ * `ignoresUnknown` (`known-fields.ts`).
  */
 export function checkJsonTypes(message: DescMessage, body: object, ignoresUnknown: boolean, at = ""): void {
   const given = body as Readonly<Record<string, unknown>>;

@@ -94,7 +94,9 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
       const claims = verifier.verify(bearerToken(authorization), sandboxId);
       const { handler, id } = route(request);
       const body =
-        request.method === "POST" ? await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes }) : {};
+        request.method === "POST"
+          ? await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes })
+          : {};
       checkDataPlaneFields(request, body);
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
       if (request.method !== "GET") parts.requireMayChange?.();
