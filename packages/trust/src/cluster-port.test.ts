@@ -156,17 +156,27 @@ describe("callers without a certificate", () => {
       strangers: { connections: 4, connectionsPerAddress: 3 },
     });
     close.push(() => port.close());
-    const { registry } = await clientOf(hostIdentity, `127.0.0.1:${port.port}`);
-    await registry.renewHost({ hostId: "h-1" });
     const before = gateway.rpc.connections;
+    const member = connect({
+      ...clientSettings(await installation.credentials(hostIdentity), { role: "gateway" }),
+      host: "127.0.0.1",
+      port: port.port,
+      ALPNProtocols: ["h2"],
+    });
+    member.on("error", () => undefined);
+    const session = http2.connect("https://gateway", { createConnection: () => member });
+    session.on("error", () => undefined);
+    close.push(() => session.destroy());
+    await once(session, "remoteSettings");
     const mute = Array.from({ length: 6 }, () => net.connect(port.port, "127.0.0.1").resume());
     const strangers = Array.from({ length: 6 }, () => strangerOf(port.port).resume());
     let gone = 0;
     for (const socket of [...mute, ...strangers])
       socket.on("error", () => undefined).once("close", () => (gone += 1));
     await expect.poll(() => gone).toBe(9);
-    await registry.renewHost({ hostId: "h-1" });
-    expect(gateway.rpc.connections).toBeLessThanOrEqual(before + 3);
+    expect(member.closed).toBe(false);
+    await new Promise((resolve) => session.ping(resolve));
+    expect(gateway.rpc.connections).toBeLessThanOrEqual(before + 4);
     for (const socket of [...mute, ...strangers]) socket.destroy();
   });
 });
