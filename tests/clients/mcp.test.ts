@@ -103,6 +103,8 @@ describe.each(Object.keys(connections) as (keyof typeof connections)[])("%s", (h
     expect(await on("store_list", { prefix: "a" })).toMatchObject({ keys: ["a/b"], truncated: false });
     expect(await on("store_delete", { key: "a/b" })).toEqual({ deleted: true });
 
+    await asClientsSend(useIn(use)("mcp tools"));
+
     expect(await on("suspend_sandbox")).toMatchObject({ state: "suspended" });
     expect(await on("resume_sandbox")).toMatchObject({ state: "running" });
     expect(await on("delete_sandbox")).toEqual({ deleted: true, sandbox: id });
@@ -277,6 +279,27 @@ async function commandsAndProcesses(on: Use): Promise<void> {
   });
 }
 
+/** The sandbox by its name, null for what is not given, line ends as a model sees them, values of the store as JSON text. */
+async function asClientsSend(on: Use): Promise<void> {
+  const nothing = { dir: null, env: null, user: null, stdin: null, timeout_seconds: null };
+  expect(await on("exec", { command: "echo $A", ...nothing, env: ["A=b=c"] })).toMatchObject({
+    stdout: "b=c\n",
+  });
+  expect(await on("exec", { command: "true", ...nothing })).toMatchObject({ exit_code: 0 });
+  expect(await on("search_files", { pattern: "x", path: "/etc/hostname", glob: null })).toMatchObject({
+    truncated: false,
+  });
+  expect(await on("list_checkpoints")).toMatchObject({ truncated: false });
+  const path = "/root/crlf.txt";
+  await on("write_file", { path, content: "a\r\nb\r\nc\r\n", encoding: null, mode: null });
+  await on("edit_file", { path, old_text: "a\nb\n", new_text: "x\ny\nz\n", replace_all: null });
+  expect(await on("read_file", { path })).toMatchObject({ content: "x\r\ny\r\nz\r\nc\r\n" });
+  await on("store_set", { key: "j", value: null, value_json: '{"n": null}' });
+  expect(await on("store_get", { key: "j" })).toMatchObject({ value: { n: null } });
+  await on("store_set", { key: "j", value: null });
+  expect(await on("store_get", { key: "j" })).toMatchObject({ value: null });
+}
+
 async function files(on: Use): Promise<void> {
   const path = "/root/app/main.py";
   expect(await on("write_file", { path, content: "x = 1\ny = 1\n", mode: "0755" })).toMatchObject({
@@ -448,7 +471,17 @@ describe("what is wrong is told in words", () => {
   });
 
   test.each([
-    ["get_sandbox", { sandbox: "sbx-1" }, /sandbox: must be the id of a sandbox/],
+    [
+      "get_sandbox",
+      { sandbox: "sbx-1" },
+      /^not_found: there is no sandbox with the id or name "sbx-1"; list_sandboxes/,
+    ],
+    ["get_sandbox", { id: "sbx-1" }, /unknown argument "id"; it takes sandbox/],
+    ["exec", { comand: "id", command: "id" }, /unknown argument "comand"; did you mean command\?/],
+    ["exec", { command: "id", env: ["A"] }, /env.*must be NAME=value/],
+    ["store_set", { key: "a" }, /value is missing: give a text as value, or any JSON as value_json/],
+    ["store_set", { key: "a", value: "b", value_json: "1" }, /value or value_json, not both/],
+    ["store_set", { key: "a", value_json: "{" }, /value_json is no JSON/],
     ["get_sandbox", { sandbox: undefined }, /sandbox: .*expected string/],
     ["exec", { command: "" }, /command/],
     ["exec", { command: "id", timeout_seconds: 4_000 }, /timeout_seconds: .*3600/],

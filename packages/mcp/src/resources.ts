@@ -12,7 +12,8 @@ import {
   ResourceTemplate,
   type ServerContext,
 } from "@modelcontextprotocol/server";
-import { errorText } from "./errors.ts";
+import { errorText, ToolError } from "./errors.ts";
+import { findSandbox } from "./find-sandbox.ts";
 import { mcpLimits } from "./limits.ts";
 import { readBounded } from "./read-bounded.ts";
 import { sandboxIds } from "./sandbox-ids.ts";
@@ -77,7 +78,8 @@ async function answered(
   } catch (error) {
     context.mcpReq.signal.throwIfAborted();
     if (error instanceof ProtocolError) throw error;
-    if (error instanceof ClocheApiError && error.code === "not_found")
+    const isGone = error instanceof ClocheApiError && error.code === "not_found";
+    if (isGone || (error instanceof ToolError && error.message.startsWith("not_found")))
       throw new ResourceNotFoundError(uri.href);
     const text = error instanceof URIError ? `${uri.href} is not percent-encoded UTF-8` : errorText(error);
     if (text === undefined) throw error;
@@ -92,7 +94,7 @@ const sandboxResource = (cloche: Cloche): Words => ({
   description: "State, size and expiry of a sandbox, as JSON.",
   mimeType: "application/json",
   async read({ sandbox = "" }, signal) {
-    const { info } = await cloche.get(sandbox, { signal });
+    const { info } = await findSandbox(cloche, sandbox, signal);
     return { text: JSON.stringify(recordOf(info), null, 2), mimeType: "application/json" };
   },
 });
@@ -104,7 +106,7 @@ const fileResource = (cloche: Cloche): Words => ({
   description: `A file of at most ${mcpLimits.resourceBytes} bytes: cloche://sbx-…/files/root/app/main.py is /root/app/main.py.`,
   async read({ sandbox: id = "", path: relative = "" }, signal) {
     const path = `/${relative}`;
-    const sandbox = await cloche.get(id, { signal });
+    const sandbox = await findSandbox(cloche, id, signal);
     const query = { path, follow: true };
     const { size, is_dir } = await sandbox.dataPlane.json<EntryInfo>("GET", "/v1/files/stat", {
       query,
@@ -133,7 +135,7 @@ const outputResource = (cloche: Cloche): Words => ({
   description: `What a process has written to standard output, the newest ${mcpLimits.resourceBytes} bytes.`,
   mimeType: "text/plain",
   async read({ sandbox: id = "", process = "" }, signal) {
-    const sandbox = await cloche.get(id, { signal });
+    const sandbox = await findSandbox(cloche, id, signal);
     const { info } = await sandbox.processes.get(process, { signal });
     const after = Math.max(0, info.stdout_bytes - mcpLimits.resourceBytes);
     const path = `/v1/processes/${encodeURIComponent(process)}/output`;
@@ -151,7 +153,7 @@ const logResource = (cloche: Cloche): Words => ({
   description: "The last 1,000 lines that a service has written, stdout and stderr.",
   mimeType: "text/plain",
   async read({ sandbox: id = "", service = "" }, signal) {
-    const sandbox = await cloche.get(id, { signal });
+    const sandbox = await findSandbox(cloche, id, signal);
     const text = await sandbox.services.logs(service, { tail: 1_000, signal });
     const bytes = Buffer.from(text);
     const lost = Math.max(0, bytes.length - mcpLimits.resourceBytes);

@@ -6,16 +6,18 @@ import type { Cloche, Sandbox } from "@cloche/sdk";
 import type { CallToolResult, McpServer, ServerContext, ToolAnnotations } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { errorText } from "./errors.ts";
+import { findSandbox } from "./find-sandbox.ts";
 import { mcpLimits } from "./limits.ts";
 import { Progress } from "./progress.ts";
+import { toolInput } from "./tool-input.ts";
 
 /** The context of one call. */
 export interface Call {
   cloche: Cloche;
   /** Aborts when the client cancels the call or goes away. */
   signal: AbortSignal;
-  /** A sandbox of the team; throws `not_found` if there is none. */
-  sandbox(id: string): Promise<Sandbox>;
+  /** A sandbox of the team by its id or name; throws `not_found` if there is none. */
+  sandbox(word: string): Promise<Sandbox>;
   /** Begins progress notifications. Dispose it before the tool answers. */
   progress(message: string): Progress;
 }
@@ -55,7 +57,7 @@ export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(
   const config = {
     title,
     description,
-    inputSchema: input as z.ZodObject,
+    inputSchema: toolInput(input),
     outputSchema: output as z.ZodObject,
     annotations,
   };
@@ -79,7 +81,7 @@ function callOf(cloche: Cloche, context: ServerContext): Call {
   return {
     cloche,
     signal,
-    sandbox: (id) => cloche.get(id, { signal }),
+    sandbox: (word) => findSandbox(cloche, word, signal),
     progress: (message) => new Progress(context, message),
   };
 }
@@ -94,26 +96,43 @@ const idOf = (kind: string, prefix: string, from: string) =>
     .describe(`Id of a ${kind}, ${prefix}-…, from ${from}.`);
 
 /** Fields that several tools take. */
-export const sandboxField = idOf("sandbox", "sbx", "create_sandbox or list_sandboxes");
+export const sandboxField = z
+  .string()
+  .min(1)
+  .max(64)
+  .describe("Id (sbx-…) or name of a sandbox, from create_sandbox or list_sandboxes.");
 export const checkpointField = idOf("checkpoint", "ckpt", "create_checkpoint or list_checkpoints");
 export const processField = idOf("process", "proc", "start_process or list_processes");
 export const pathField = z
   .string()
   .regex(/^\/[^\0]*$/, "must be an absolute path such as /root/app/main.py")
   .describe("Absolute path in the sandbox, such as /root/app/main.py.");
+/** A shell line, or a program and its arguments. Only the first is listed, as schemas for models have no unions. */
 export const commandField = z
   .union([z.string().min(1), z.array(z.string()).min(1)])
-  .describe(
-    'A shell line, run by `bash -c`, such as "cd app && npm test"; or a program and its arguments, run without a shell.',
-  );
+  .describe('A shell line, run by `bash -c`, such as "cd app && npm test".');
 export const dirField = z
   .string()
   .optional()
   .describe("Working directory, absolute. Default: the user's home, /root.");
+/** Listed as a list, because a schema for Gemini has no maps; `{"DEBUG": "1"}` is taken too. */
 export const envField = z
-  .record(z.string(), z.string())
+  .union(
+    [
+      z
+        .array(z.string().regex(/^[^=]+=/, "must be NAME=value"))
+        .transform((lines) => Object.fromEntries(lines.map(variableOf))),
+      z.record(z.string(), z.string()),
+    ],
+    'must be a list of NAME=value, such as ["DEBUG=1"]',
+  )
   .optional()
-  .describe("Environment variables, beside the sandbox's own.");
+  .describe('Environment variables, beside the sandbox\'s own, such as ["DEBUG=1"].');
+
+const variableOf = (line: string): [string, string] => {
+  const at = line.indexOf("=");
+  return [line.slice(0, at), line.slice(at + 1)];
+};
 export const userField = z.string().optional().describe("Unix user. Default root.");
 export const maxBytesField = z
   .int()

@@ -42,10 +42,11 @@ const listCheckpoints = tool({
     ),
     truncated: z.boolean(),
   }),
-  async run({ sandbox }, { cloche, signal }) {
+  async run({ sandbox: word }, call) {
+    const { cloche, signal } = call;
     // An unknown sandbox, or one of another team, would list nothing: throw `not_found` instead.
-    if (sandbox !== undefined) await cloche.get(sandbox, { signal });
-    const all = await cloche.gateway.listCheckpoints(present({ sandbox_id: sandbox }), { signal });
+    const sandbox_id = word === undefined ? undefined : (await call.sandbox(word)).id;
+    const all = await cloche.gateway.listCheckpoints(present({ sandbox_id }), { signal });
     const checkpoints = all.slice(0, mcpLimits.checkpointsListed).map((one) => ({
       checkpoint: one.id,
       name: one.name,

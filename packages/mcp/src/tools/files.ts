@@ -1,5 +1,6 @@
 import type { EntryInfo, ListResponse, Sandbox } from "@cloche/sdk";
 import { z } from "zod";
+import { editText } from "../edit-text.ts";
 import { ToolError } from "../errors.ts";
 import { mcpLimits } from "../limits.ts";
 import { readBounded } from "../read-bounded.ts";
@@ -126,8 +127,8 @@ const editFile = tool({
   title: "Edit a file in place",
   description:
     "Replaces `old_text` by `new_text` in a text file of at most 1,048,576 bytes. `old_text` must be in it exactly once, " +
-    "blanks and line ends included, so give enough lines around it; or set `replace_all`. Nothing changes where it does " +
-    "not fit.",
+    "blanks included, so give enough lines around it; or set `replace_all`. A file with CRLF keeps it. Nothing changes " +
+    "where `old_text` does not fit.",
   effect: "destroys",
   input: z.object({
     sandbox: sandboxField,
@@ -147,14 +148,13 @@ const editFile = tool({
     const piece = textOf(await sandbox.files.read(path, { signal: call.signal }));
     if (piece === undefined || piece.to - piece.from !== size)
       throw new ToolError(`${path} is not UTF-8 text; edit it with exec`);
-    const parts = piece.text.split(old_text);
-    const places = parts.length - 1;
+    const { text, places } = editText(piece.text, old_text, new_text);
     if (places === 0) throw new ToolError(`old_text is not in ${path}; read_file shows what is`);
     if (places > 1 && !replace_all)
       throw new ToolError(
         `old_text is in ${path} ${places} times; give more lines around it, or set replace_all`,
       );
-    const written = await sandbox.files.write(path, parts.join(new_text), { signal: call.signal });
+    const written = await sandbox.files.write(path, text, { signal: call.signal });
     return { replacements: places, size_bytes: written.size };
   },
 });

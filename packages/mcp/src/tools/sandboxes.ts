@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { isSandboxId } from "../find-sandbox.ts";
 import { mcpLimits } from "../limits.ts";
 import { checkpointField, envField, present, sandboxField, tool, type Tool } from "../tool.ts";
 import { recordOf, runningRecord, sandboxRecord } from "./sandbox-record.ts";
@@ -28,7 +29,7 @@ const createSandbox = tool({
     checkpoint: checkpointField
       .optional()
       .describe("Begin with the disk of this checkpoint instead of an empty machine."),
-    env: envField.describe("Environment variables of every command in it."),
+    env: envField.describe('Environment variables of every command in it, such as ["DEBUG=1"].'),
     cpus: z.number().min(0.1).max(64).optional().describe("Processors. Default 2."),
     memory_mb: z.int().min(128).max(262_144).optional().describe("Memory in MiB. Default 1024."),
     disk_mb: z.int().min(1_024).max(1_048_576).optional().describe("Disk in MiB. Default 8192."),
@@ -93,8 +94,10 @@ const deleteSandbox = tool({
   effect: "destroys-once",
   input: z.object({ sandbox: sandboxField }),
   output: z.object({ deleted: z.literal(true), sandbox: z.string() }),
-  async run({ sandbox }, { cloche, signal }) {
-    await cloche.gateway.deleteSandbox(sandbox, { signal });
+  async run({ sandbox: word }, call) {
+    // An id is not looked up: deleting a sandbox twice is no error.
+    const sandbox = isSandboxId(word) ? word : (await call.sandbox(word)).id;
+    await call.cloche.gateway.deleteSandbox(sandbox, { signal: call.signal });
     return { deleted: true as const, sandbox };
   },
 });

@@ -16,7 +16,7 @@ export const searchFiles = tool({
     pattern: z.string().min(1).max(10_000).describe("Extended regular expression, case-sensitive."),
     path: pathField.default("/root").describe("A directory or file. Default /root."),
     glob: z.string().min(1).optional().describe('Only files whose name fits, such as "*.py".'),
-    ignore_case: z.boolean().default(false),
+    ignore_case: z.boolean().default(false).describe("Default false."),
     max_matches: z
       .int()
       .min(1)

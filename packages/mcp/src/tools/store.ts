@@ -15,17 +15,36 @@ const storeSet = tool({
   input: z.object({
     sandbox: sandboxField,
     key: keyField,
-    value: z.unknown().describe("Any JSON."),
+    // Any JSON is taken.
+    value: z
+      .unknown()
+      .optional()
+      .meta({ type: "string", description: "A text. For any other value give `value_json`." }),
+    value_json: z.string().optional().describe("The value as JSON text, such as [1, 2]; instead of `value`."),
     ttl_seconds: z.int().min(1).optional().describe("Forget it after so many seconds. Default: never."),
   }),
   output: z.object({ expires_at: z.string().nullable() }),
-  async run({ sandbox, key, value, ttl_seconds }, call) {
-    if (value === undefined) throw new ToolError("value is missing; it may be any JSON, null too");
+  async run({ sandbox: word, key, value, value_json, ttl_seconds }, call) {
+    const sandbox = await call.sandbox(word);
     const options = { ...present({ ttl_seconds }), signal: call.signal };
-    const { expires_at } = await (await call.sandbox(sandbox)).store.set(key, value, options);
+    const { expires_at } = await sandbox.store.set(key, valueOf(value, value_json), options);
     return { expires_at };
   },
 });
+
+function valueOf(value: unknown, json: string | undefined): unknown {
+  if (json === undefined) {
+    if (value === undefined)
+      throw new ToolError("value is missing: give a text as value, or any JSON as value_json");
+    return value;
+  }
+  if (value !== undefined && value !== null) throw new ToolError("give value or value_json, not both");
+  try {
+    return JSON.parse(json);
+  } catch {
+    throw new ToolError("value_json is no JSON; give a text as value");
+  }
+}
 
 const storeGet = tool({
   name: "store_get",
