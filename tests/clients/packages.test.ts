@@ -194,6 +194,23 @@ if (runtime === "gvisor") {
 
   describe("the command", () => {
     const cloche = "node_modules/.bin/cloche";
+    test("is installed by the line of docs/cli.md, from the packed file alone", async () => {
+      const page = readFileSync(join(repositoryRoot, "docs/cli.md"), "utf8");
+      const line = /^npm install --global .*$/m.exec(page)?.[0] ?? "";
+      expect(readFileSync(join(repositoryRoot, "README.md"), "utf8")).toContain(line);
+      const prefix = join(folder, "prefix");
+      // No registry answers there: nothing may be asked of one.
+      const settings = { npm_config_prefix: prefix, npm_config_registry: "http://127.0.0.1:9" };
+      const env = { PATH, HOME, ...settings, npm_config_pack_destination: folder };
+      const installed = line.replace('"./$(', '"$(printf %s/ "$npm_config_pack_destination")$(');
+      await succeeded("sh", ["-ec", installed], { cwd: repositoryRoot, env });
+      const { name, version } = JSON.parse(
+        readFileSync(join(prefix, "lib/node_modules/@cloche/cli/package.json"), "utf8"),
+      ) as { name: string; version: string };
+      expect(name).toBe("@cloche/cli");
+      expect(await run(join(prefix, "bin/cloche"), ["--version"])).toBe(`${version}\n`);
+      expect(await run(join(prefix, "bin/cloche"), ["ls", "--json"], local)).toMatch(/^[[{]|^$/);
+    });
     test.each(["20.20.2", "24.21.0"])("works in Node %s from its one file", async (version) => {
       const node = version.startsWith("24") ? process.execPath : await runtimeProgram("node", version);
       const { version: own } = JSON.parse(

@@ -35,7 +35,8 @@ export type ExecEvent =
 
 export function bodyOfExec(cmd: readonly string[], options: ExecOptions): ExecRequest {
   const { signal: _signal, ...fields } = options;
-  return { cmd: [...cmd], ...fields };
+  // Not copied: a text from JavaScript would become a list of its letters. The service refuses it.
+  return { cmd: cmd as string[], ...fields };
 }
 
 /** Not repeated after a lost connection, because the command may have run. */

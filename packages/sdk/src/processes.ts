@@ -41,7 +41,7 @@ export class Processes {
    */
   async start(cmd: readonly string[], options: ProcessOptions = {}): Promise<SandboxProcess> {
     const { signal, ...fields } = options;
-    const json = { cmd: [...cmd], ...fields };
+    const json = { cmd, ...fields };
     return this.#of(await this.#dataPlane.json<ProcessInfo>("POST", "/v1/processes", { json, signal }));
   }
 

@@ -155,3 +155,32 @@ test("a runtime that is too old is told in one line", () => {
   );
   requireRuntime();
 });
+
+test("a command that is a text is sent as it is, never as its letters", async () => {
+  await using service = await FakeService.start();
+  const sandbox = await service.cloche().create();
+  service.onData = (_asked, response) => json(response, 400, { code: "invalid_argument", message: "cmd" });
+  const line = "ls -l /" as unknown as string[];
+  const calls: (() => Promise<unknown>)[] = [
+    () => sandbox.exec(line),
+    () => sandbox.execStream(line).next(),
+    () => sandbox.execStreamBytes(line).next(),
+    () => sandbox.processes.start(line),
+    () => sandbox.processes.terminal(line),
+    () => sandbox.services.exec("web", line),
+  ];
+  for (const call of calls) {
+    await expect(call()).rejects.toMatchObject({ code: "invalid_argument" });
+    expect(service.asked.at(-1)?.body).toContain('"cmd":"ls -l /"');
+  }
+});
+
+test("a service of this machine is reached whatever proxy the environment names", async () => {
+  await using service = await FakeService.start();
+  for (const name of ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"])
+    vi.stubEnv(name, "socks5://127.0.0.1:9");
+  vi.stubEnv("NO_PROXY", "[fd00::]/8");
+  vi.stubEnv("NODE_USE_ENV_PROXY", "1");
+  await using cloche = client(service.url);
+  expect((await cloche.get(sandboxId)).id).toBe(sandboxId);
+});

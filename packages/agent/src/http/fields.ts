@@ -58,6 +58,9 @@ export function optionalStrings(body: JsonObject, name: string): string[] | unde
 
 /** `cmd` of the exec routes: an array of strings with at least the program. */
 export function requiredCommand(body: JsonObject, name: string): string[] {
+  // A text has no words without a shell, whose rules nobody named.
+  if (typeof body[name] === "string")
+    throw wrong(name, 'an array of strings; for a shell line use ["sh", "-c", line]');
   const command = optionalStrings(body, name);
   if (command === undefined) {
     throw new ClocheError("invalid_argument", `${name} is required (an array of strings)`);
