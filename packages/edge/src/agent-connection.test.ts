@@ -1,6 +1,7 @@
 import { Duplex } from "node:stream";
 import { expect, test } from "vitest";
 import { AgentConnection } from "./agent-connection.ts";
+import { TurnWork } from "./turn-work.ts";
 
 /** A connection to an agent whose system calls are counted. */
 class Counted extends Duplex {
@@ -31,7 +32,12 @@ class Counted extends Duplex {
 }
 
 const connectionOver = (socket: Counted): AgentConnection =>
-  new AgentConnection(socket, { connected: true, headBytes: 1_024, onIdle: () => undefined });
+  new AgentConnection(socket, {
+    connected: true,
+    limits: { headBytes: 1_024, headLines: 100 },
+    work: new TurnWork(1_000),
+    onIdle: () => undefined,
+  });
 
 test("pieces that are written together go in one system call, in order, every byte as it is", () => {
   const socket = new Counted();

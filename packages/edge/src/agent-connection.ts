@@ -10,7 +10,14 @@
  */
 import type { Duplex } from "node:stream";
 import { readOn } from "./read-on.ts";
-import { AnswerFormatError, AnswerParser, type AnswerHead, type AnswerListener } from "./answer-parser.ts";
+import {
+  AnswerFormatError,
+  AnswerParser,
+  type AnswerHead,
+  type AnswerListener,
+  type HeadLimits,
+} from "./answer-parser.ts";
+import type { TurnWork } from "./turn-work.ts";
 
 /** Why there is no answer, or no complete one. */
 export interface AnswerFailure {
@@ -47,7 +54,8 @@ export class AgentConnection implements AnswerListener {
   idleUntilMs = 0;
   keepAliveSeconds: number | undefined;
   connected: boolean;
-  readonly #headBytes: number;
+  readonly #limits: HeadLimits;
+  readonly #work: TurnWork;
   readonly #onIdle: (connection: AgentConnection) => void;
   #handlers: AnswerHandlers | undefined;
   #parser: AnswerParser | undefined;
@@ -57,14 +65,23 @@ export class AgentConnection implements AnswerListener {
   #keepAlive = false;
   #upgradeHead: AnswerHead | undefined;
   #paused = false;
+  /** Bytes that wait for the next turn of the event loop. */
+  #late: Buffer | undefined;
 
+  /** `work`: the work that all connections to the sandbox may do in a turn. */
   constructor(
     socket: Duplex,
-    options: { connected: boolean; headBytes: number; onIdle: (connection: AgentConnection) => void },
+    options: {
+      connected: boolean;
+      limits: HeadLimits;
+      work: TurnWork;
+      onIdle: (connection: AgentConnection) => void;
+    },
   ) {
     this.socket = socket;
     this.connected = options.connected;
-    this.#headBytes = options.headBytes;
+    this.#limits = options.limits;
+    this.#work = options.work;
     this.#onIdle = options.onIdle;
     readOn(socket);
     socket.on("data", this.#onData);
@@ -86,7 +103,7 @@ export class AgentConnection implements AnswerListener {
    */
   start(handlers: AnswerHandlers, bodyless: boolean, hasBody = false): void {
     this.#handlers = handlers;
-    this.#parser = new AnswerParser(this, bodyless, this.#headBytes);
+    this.#parser = new AnswerParser(this, bodyless, this.#limits);
     this.#answered = false;
     this.#requestSent = false;
     this.#hasBody = hasBody;
@@ -121,7 +138,7 @@ export class AgentConnection implements AnswerListener {
   resume(): void {
     if (!this.#paused) return;
     this.#paused = false;
-    this.socket.resume();
+    if (this.#late === undefined) this.socket.resume();
   }
 
   /** Ends the connection without telling the request's handlers. */
@@ -160,7 +177,26 @@ export class AgentConnection implements AnswerListener {
   }
 
   readonly #onData = (chunk: Buffer): void => {
-    if (this.#handlers === undefined || this.#parser === undefined) {
+    if (this.#handlers === undefined || this.#work.mayBegin(this.#goOn)) return this.#take(chunk);
+    this.#late = chunk;
+    this.socket.pause();
+  };
+
+  readonly #goOn = (): void => {
+    this.#takeLate();
+    const isOurs = this.socket.listeners("data").includes(this.#onData);
+    if (isOurs && !this.#paused && !this.socket.destroyed) this.socket.resume();
+  };
+
+  #takeLate(): void {
+    const chunk = this.#late;
+    this.#late = undefined;
+    if (chunk !== undefined) this.#take(chunk);
+  }
+
+  #take(chunk: Buffer): void {
+    const parser = this.#parser;
+    if (this.#handlers === undefined || parser === undefined) {
       // Bytes on an idle connection belong to no request.
       this.socket.destroy();
       return;
@@ -173,9 +209,11 @@ export class AgentConnection implements AnswerListener {
       return;
     }
     this.#answered = true;
+    const { pieces } = parser;
     let rest: Buffer | undefined;
     try {
-      rest = this.#parser.execute(chunk);
+      rest = parser.execute(chunk);
+      this.#work.spend(1 + parser.pieces - pieces);
     } catch (error) {
       this.#fail(error instanceof AnswerFormatError ? "format" : "lost", error);
       this.socket.destroy();
@@ -183,7 +221,7 @@ export class AgentConnection implements AnswerListener {
     }
     if (this.#upgradeHead !== undefined) this.#upgrade(this.#upgradeHead, rest);
     else if (rest !== undefined) this.socket.destroy();
-  };
+  }
 
   #upgrade(head: AnswerHead, rest: Buffer | undefined): void {
     const handlers = this.#handlers;
@@ -200,10 +238,14 @@ export class AgentConnection implements AnswerListener {
       this.#fail("lost", new Error("the connection ended before its answer"));
     this.socket.destroy();
   };
-  readonly #onError = (error: Error): void => this.#fail(this.connected ? "lost" : "connect", error);
-  readonly #onClose = (): void =>
-    this.#fail(this.connected ? "lost" : "connect", new Error("connection closed"));
+  readonly #onError = (error: Error): void => this.#lost(error);
+  readonly #onClose = (): void => this.#lost(new Error("connection closed"));
   readonly #onDrain = (): void => this.#handlers?.onDrain();
+
+  #lost(cause: Error): void {
+    this.#takeLate();
+    this.#fail(this.connected ? "lost" : "connect", cause);
+  }
 
   #fail(kind: AnswerFailure["kind"], cause: unknown): void {
     const handlers = this.#handlers;

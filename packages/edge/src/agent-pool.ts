@@ -9,6 +9,7 @@ import type { TLSSocket } from "node:tls";
 import { type ChannelAddress, connectToAgent } from "@cloche/base";
 import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
+import type { TurnWork } from "./turn-work.ts";
 
 /** Opens a raw connection; calls `done` once; the socket may still be connecting. `isWanted`: false gives up. */
 export type Dial = (
@@ -64,6 +65,8 @@ export interface Sleeper {
 }
 
 export class AgentPool {
+  /** The work that all connections to the sandbox may do in a turn of the event loop. */
+  readonly work: TurnWork;
   readonly #sleeper: Sleeper;
   readonly #dial: Dial;
   readonly #limits: EdgeLimits;
@@ -76,7 +79,8 @@ export class AgentPool {
   #closed: unknown;
 
   /** `nowMs`: monotonic. */
-  constructor(dial: Dial, sleeper: Sleeper, limits: EdgeLimits, nowMs: () => number) {
+  constructor(dial: Dial, sleeper: Sleeper, work: TurnWork, limits: EdgeLimits, nowMs: () => number) {
+    this.work = work;
     this.#dial = dial;
     this.#sleeper = sleeper;
     this.#limits = limits;
@@ -118,7 +122,8 @@ export class AgentPool {
         if (socket === undefined) return refuse("connect", error);
         const connection = new AgentConnection(socket, {
           connected: connected === true,
-          headBytes: this.#limits.answerHeadBytes,
+          limits: { headBytes: this.#limits.answerHeadBytes, headLines: this.#limits.answerHeadLines },
+          work: this.work,
           onIdle: this.#release,
         });
         if (!connection.connected) socket.once("connect", () => (connection.connected = true));

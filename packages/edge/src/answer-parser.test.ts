@@ -11,6 +11,8 @@ interface Read {
   finished: boolean;
 }
 
+const limits = { headBytes: 4_096, headLines: 100 };
+
 /** Feeds the text cut at the given places. */
 function read(text: string, cuts: readonly number[] = [], bodyless = false): Read {
   const seen: Read = { heads: [], body: "", continues: 0, done: false, rest: "", finished: false };
@@ -25,7 +27,7 @@ function read(text: string, cuts: readonly number[] = [], bodyless = false): Rea
       },
     },
     bodyless,
-    4_096,
+    limits,
   );
   const bytes = Buffer.from(text, "latin1");
   const places = [0, ...cuts.map((cut) => cut % (bytes.length + 1)).sort((a, b) => a - b), bytes.length];
@@ -38,7 +40,7 @@ function read(text: string, cuts: readonly number[] = [], bodyless = false): Rea
 }
 
 const chunked = (pieces: readonly string[]): string =>
-  `${pieces.map((piece) => `${piece.length.toString(16)};x=y\r\n${piece}\r\n`).join("")}0\r\nTrailer: t\r\n\r\n`;
+  `${pieces.map((piece, index) => `${piece.length.toString(16)}${index % 2 ? ";x=y" : ""}\r\n${piece}\r\n`).join("")}0\r\nTrailer: t\r\n\r\n`;
 
 test("every framing gives the same body however the bytes are cut", () => {
   const piece = fc.string({ unit: fc.constantFrom("a", "\r", "\n", "0", "H"), minLength: 1, maxLength: 30 });
@@ -54,6 +56,32 @@ test("every framing gives the same body however the bytes are cut", () => {
       expect(seen.heads[0]).toMatchObject({ status: 200, reason: "OK", keepAlive: true });
     }),
   );
+});
+
+test("a head whose lines all end with a bare LF is read, and its connection carries no other answer", () => {
+  const text =
+    "HTTP/1.1 103 Early Hints\nLink: x\n\nHTTP/1.1 200 OK\nX-A: b\nTransfer-Encoding: chunked\n\n2\r\nok\r\n0\r\n\r\n";
+  for (let cut = 1; cut < text.length; cut += 1) {
+    const { heads, body, done } = read(text, [cut, cut + 1]);
+    expect(heads).toMatchObject([{ status: 200, keepAlive: false }]);
+    expect(heads[0]?.headers).toEqual(["X-A", "b", "Transfer-Encoding", "chunked"]);
+    expect([body, done]).toEqual(["ok", true]);
+  }
+});
+
+test("chunks of one byte are handed on together, and each counts as work", () => {
+  const pieces: string[] = [];
+  const none = () => undefined;
+  const listener = { onContinue: none, onHead: none, onDone: none };
+  const parser = new AnswerParser(
+    { ...listener, onBody: (chunk) => pieces.push(chunk.toString()) },
+    false,
+    limits,
+  );
+  parser.execute(Buffer.from("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"));
+  parser.execute(Buffer.from("1\r\na\r\n".repeat(5_000)));
+  expect(pieces).toEqual(["a".repeat(5_000)]);
+  expect(parser.pieces).toBeGreaterThan(5_000);
 });
 
 test("bytes behind an answer are handed back, not taken for body", () => {
@@ -118,6 +146,10 @@ test.each([
   ["a chunk size that is none", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0x5\r\n"],
   ["a chunk size without end", `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${"1".repeat(2_000)}`],
   ["a chunk longer than said", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n"],
+  ["a head of too many lines", `HTTP/1.1 200 OK\r\n${"A:\r\n".repeat(101)}\r\n`],
+  ["a head with both line ends", "HTTP/1.1 200 OK\r\nA: b\nSet-Cookie: c\r\n\r\n"],
+  ["a head of bare LFs with an empty line of CRLF", "HTTP/1.1 200 OK\nA: b\n\r\n"],
+  ["1xx without end", "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1_000)],
   ["a head without end", `HTTP/1.1 200 OK\r\nA: ${"x".repeat(5_000)}`],
   [
     "trailers without end",

@@ -1,6 +1,7 @@
 /**
  * Reads one HTTP/1.1 answer from an agent's connection. The agent is not trusted: an answer with unclear framing is
- * refused, so that one answer can never run into the next. Trailers and 1xx other than 100 and 101 are dropped.
+ * refused, so that one answer can never run into the next. All lines of a head may end with a bare LF (RFC 9112, 2.2);
+ * after such a head the connection carries no other answer. Trailers and 1xx other than 100 and 101 are dropped.
  *
  *   head ──100──▶ head        head ──101──▶ upgraded
  *    │ length        │ chunked            │ neither
@@ -9,6 +10,7 @@
  *    └──────────────┴──▶ done ◀───────────┘
  */
 import type { RawHeaders } from "./headers.ts";
+import { UnreadBytes } from "./unread-bytes.ts";
 
 export class AnswerFormatError extends Error {}
 
@@ -33,37 +35,62 @@ export interface AnswerListener {
 
 type State = "head" | "length" | "eof" | "size" | "data" | "data_end" | "trailers" | "done";
 
-const headEnd = Buffer.from("\r\n\r\n");
+/** Bounds of what precedes the body. */
+export interface HeadLimits {
+  /** Bytes of the head, of all 1xx heads before it, and of the trailers. */
+  headBytes: number;
+  /** Lines of one head. */
+  headLines: number;
+}
+
+const CR = 13;
+const LF = 10;
 const sizeLineBytes = 1_024;
+const sizeDigits = 12;
+/** Smaller pieces of a body are handed on together. */
+const smallBytes = 1_024;
 
 export class AnswerParser {
   state: State = "head";
+  /** Steps so far, which are a measure of the work: heads, chunks, lines. */
+  pieces = 0;
   readonly #listener: AnswerListener;
-  readonly #headBytes: number;
+  readonly #limits: HeadLimits;
+  readonly #unread = new UnreadBytes();
   #bodyless: boolean;
-  #pending: Buffer | undefined;
   #left = 0;
-  #trailerBytes = 0;
+  #headBytesLeft: number;
+  /** How far the head or line that is not complete has been searched for its end; the lines of the head so far. */
+  #searched = 0;
+  #lines = 0;
+  #small: Buffer | undefined;
+  #smallLength = 0;
 
   /** `bodyless`: the request was HEAD. */
-  constructor(listener: AnswerListener, bodyless: boolean, headBytes: number) {
+  constructor(listener: AnswerListener, bodyless: boolean, limits: HeadLimits) {
     this.#listener = listener;
     this.#bodyless = bodyless;
-    this.#headBytes = headBytes;
+    this.#limits = limits;
+    this.#headBytesLeft = limits.headBytes;
   }
 
   /** Takes the next bytes; returns bytes after the end of the answer. Throws AnswerFormatError. */
   execute(chunk: Buffer): Buffer | undefined {
-    let rest = this.#pending === undefined ? chunk : Buffer.concat([this.#pending, chunk]);
-    this.#pending = undefined;
-    while (rest.length > 0) {
-      if (this.state === "done") return rest;
-      const next = this.#step(rest);
-      if (next === undefined) {
-        this.#pending = rest;
-        return undefined;
+    const bytes = this.#unread.with(chunk);
+    let at = 0;
+    try {
+      while (at < bytes.length) {
+        if (this.state === "done") return bytes.subarray(at);
+        const next = this.#step(bytes, at);
+        if (next === undefined) {
+          this.#unread.keep(bytes.subarray(at));
+          return undefined;
+        }
+        this.pieces += 1;
+        at = next;
       }
-      rest = next;
+    } finally {
+      this.#giveSmall();
     }
     return undefined;
   }
@@ -74,91 +101,146 @@ export class AnswerParser {
     return this.state === "done";
   }
 
-  /** One step; undefined: more bytes are needed. */
-  #step(bytes: Buffer): Buffer | undefined {
+  /** One step from `at`; returns where the next begins. Undefined: more bytes are needed. */
+  #step(bytes: Buffer, at: number): number | undefined {
     switch (this.state) {
       case "head":
-        return this.#head(bytes);
+        return this.#head(bytes, at);
       case "length": {
-        const piece = bytes.length > this.#left ? bytes.subarray(0, this.#left) : bytes;
-        this.#left -= piece.length;
-        this.#listener.onBody(piece);
+        const end = this.#piece(bytes, at);
         if (this.#left === 0) this.#done();
-        return bytes.subarray(piece.length);
+        return end;
       }
       case "eof":
-        this.#listener.onBody(bytes);
-        return bytes.subarray(bytes.length);
+        this.#listener.onBody(bytes.subarray(at));
+        return bytes.length;
       case "size":
-        return this.#size(bytes);
+        return this.#size(bytes, at);
       case "data": {
-        const piece = bytes.length > this.#left ? bytes.subarray(0, this.#left) : bytes;
-        this.#left -= piece.length;
+        const end = this.#piece(bytes, at);
         if (this.#left === 0) this.state = "data_end";
-        this.#listener.onBody(piece);
-        return bytes.subarray(piece.length);
+        return end;
       }
       case "data_end":
-        if (bytes.length < 2) return undefined;
-        if (bytes[0] !== 13 || bytes[1] !== 10) throw new AnswerFormatError("chunk is not ended by CRLF");
+        if (bytes.length - at < 2) return undefined;
+        if (bytes[at] !== CR || bytes[at + 1] !== LF)
+          throw new AnswerFormatError("chunk is not ended by CRLF");
         this.state = "size";
-        return bytes.subarray(2);
+        return at + 2;
       case "trailers":
-        return this.#trailer(bytes);
+        return this.#trailer(bytes, at);
       case "done":
-        return bytes;
+        return at;
     }
   }
 
+  /** Hands on what is there of the body, or of a chunk; returns its end. */
+  #piece(bytes: Buffer, at: number): number {
+    const end = Math.min(bytes.length, at + this.#left);
+    this.#left -= end - at;
+    if (end - at < smallBytes && this.state === "data") this.#addSmall(bytes, at, end);
+    else {
+      this.#giveSmall();
+      this.#listener.onBody(bytes.subarray(at, end));
+    }
+    return end;
+  }
+
+  #addSmall(bytes: Buffer, at: number, end: number): void {
+    this.#small ??= Buffer.allocUnsafe(bytes.length - at);
+    this.#smallLength += bytes.copy(this.#small, this.#smallLength, at, end);
+  }
+
+  #giveSmall(): void {
+    const small = this.#small;
+    if (small === undefined) return;
+    const bytes = small.subarray(0, this.#smallLength);
+    this.#small = undefined;
+    this.#smallLength = 0;
+    this.#listener.onBody(bytes);
+  }
+
   #done(): void {
+    this.#giveSmall();
     this.state = "done";
     this.#listener.onDone();
   }
 
-  #line(bytes: Buffer, maxBytes: number): string | undefined {
-    const end = bytes.indexOf("\r\n");
-    if (end === -1 ? bytes.length > maxBytes : end > maxBytes) throw new AnswerFormatError("line too long");
-    return end === -1 ? undefined : bytes.toString("latin1", 0, end);
+  #line(bytes: Buffer, at: number, maxBytes: number): string | undefined {
+    const end = bytes.indexOf("\r\n", at + Math.max(0, this.#searched - 1));
+    this.#searched = end === -1 ? bytes.length - at : 0;
+    if ((end === -1 ? bytes.length : end) - at > maxBytes) throw new AnswerFormatError("line too long");
+    return end === -1 ? undefined : bytes.toString("latin1", at, end);
   }
 
-  #size(bytes: Buffer): Buffer | undefined {
-    const line = this.#line(bytes, sizeLineBytes);
-    if (line === undefined) return undefined;
-    const digits = /^([0-9a-fA-F]{1,12})[ \t]*(?:;.*)?$/.exec(line)?.[1];
-    if (digits === undefined) throw new AnswerFormatError("chunk size is no hexadecimal number");
-    this.#left = Number.parseInt(digits, 16);
-    this.state = this.#left === 0 ? "trailers" : "data";
-    return bytes.subarray(line.length + 2);
-  }
-
-  #trailer(bytes: Buffer): Buffer | undefined {
-    const line = this.#line(bytes, this.#headBytes);
-    if (line === undefined) return undefined;
-    this.#trailerBytes += line.length;
-    if (this.#trailerBytes > this.#headBytes) throw new AnswerFormatError("trailers too long");
-    if (line === "") this.#done();
-    return bytes.subarray(line.length + 2);
-  }
-
-  #head(bytes: Buffer): Buffer | undefined {
-    const end = bytes.indexOf(headEnd);
-    if (end === -1 ? bytes.length > this.#headBytes : end > this.#headBytes) {
-      throw new AnswerFormatError("head too long");
+  #size(bytes: Buffer, at: number): number | undefined {
+    let end = at;
+    let size = 0;
+    for (let digit = hexadecimal(bytes[end]); digit !== -1; digit = hexadecimal(bytes[end])) {
+      size = size * 16 + digit;
+      end += 1;
     }
-    if (end === -1) return undefined;
-    const rest = bytes.subarray(end + 4);
-    const head = parseHead(bytes.toString("latin1", 0, end));
+    if (end - at > sizeDigits || (end === at && end < bytes.length))
+      throw new AnswerFormatError("chunk size is no hexadecimal number");
+    if (bytes[end] === CR && bytes[end + 1] === LF) end += 2;
+    else {
+      const line = this.#line(bytes, at, sizeLineBytes);
+      if (line === undefined) return undefined;
+      if (!/^[ \t]*(?:;.*)?$/.test(line.slice(end - at)))
+        throw new AnswerFormatError("chunk size is no hexadecimal number");
+      end = at + line.length + 2;
+    }
+    this.#searched = 0;
+    this.#left = size;
+    this.state = size === 0 ? "trailers" : "data";
+    if (size === 0) this.#headBytesLeft = this.#limits.headBytes;
+    return end;
+  }
+
+  #trailer(bytes: Buffer, at: number): number | undefined {
+    const line = this.#line(bytes, at, this.#headBytesLeft);
+    if (line === undefined) return undefined;
+    this.#headBytesLeft -= line.length + 2;
+    if (this.#headBytesLeft < 0) throw new AnswerFormatError("trailers too long");
+    if (line === "") this.#done();
+    return at + line.length + 2;
+  }
+
+  /** Where the head that begins at `at` ends; undefined: it is not complete. */
+  #headEnd(bytes: Buffer, at: number): number | undefined {
+    let lf = bytes.indexOf(LF, at + this.#searched);
+    while (lf !== -1) {
+      const next = bytes[lf + 1];
+      if (next === LF) return lf + 2;
+      if (next === CR && bytes[lf + 2] === LF) return lf + 3;
+      if (next === undefined || (next === CR && lf + 2 === bytes.length)) break;
+      this.#lines += 1;
+      if (this.#lines > this.#limits.headLines) throw new AnswerFormatError("head of too many lines");
+      lf = bytes.indexOf(LF, lf + 1);
+    }
+    this.#searched = (lf === -1 ? bytes.length : lf) - at;
+    return undefined;
+  }
+
+  #head(bytes: Buffer, at: number): number | undefined {
+    const end = this.#headEnd(bytes, at);
+    if ((end ?? bytes.length) - at > this.#headBytesLeft) throw new AnswerFormatError("head too long");
+    if (end === undefined) return undefined;
+    this.#searched = 0;
+    this.#lines = 0;
+    this.#headBytesLeft -= end - at;
+    const head = parseHead(bytes.toString("latin1", at, end));
     if (head.status === 100) {
       this.#listener.onContinue();
-      return rest;
+      return end;
     }
     if (head.status === 101) {
       // The bytes that follow belong to the upgraded protocol.
       this.state = "done";
       this.#listener.onHead(head);
-      return rest;
+      return end;
     }
-    if (head.status < 200) return rest;
+    if (head.status < 200) return end;
     const { chunked, length } = framing(head.headers);
     const bodyless = this.#bodyless || head.status === 204 || head.status === 304;
     head.length = bodyless ? 0 : length;
@@ -170,16 +252,27 @@ export class AnswerParser {
     this.#listener.onHead(head);
     // onHead may read the state, so onDone is called after it.
     if ((this.state as State) === "done") this.#listener.onDone();
-    return rest;
+    return end;
   }
 }
 
+/** The value of a hexadecimal digit; -1: it is none. */
+function hexadecimal(byte: number | undefined): number {
+  if (byte === undefined) return -1;
+  if (byte >= 48 && byte <= 57) return byte - 48;
+  const letter = byte | 32;
+  return letter >= 97 && letter <= 102 ? letter - 87 : -1;
+}
+
+/** `text`: the whole head, with the empty line that ends it. */
 function parseHead(text: string): AnswerHead {
-  const lines = text.split("\r\n");
+  const hasBareLf = /(?:^|[^\r])\n/.test(text);
+  if (hasBareLf && text.includes("\r")) throw new AnswerFormatError("lines of a head end with both CRLF and LF");
+  const lines = text.split(hasBareLf ? "\n" : "\r\n").slice(0, -2);
   const match = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: (.*))?$/.exec(lines[0] ?? "");
   if (match === null) throw new AnswerFormatError("not an HTTP/1.1 status line");
   const headers: RawHeaders = [];
-  let keepAlive = match[1] === "1";
+  let keepAlive = match[1] === "1" && !hasBareLf;
   let keepAliveSeconds: number | undefined;
   for (let index = 1; index < lines.length; index += 1) {
     const line = lines[index] as string;

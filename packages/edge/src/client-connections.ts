@@ -24,9 +24,6 @@ interface ClientConnection {
   /** Ends the current request's claim to the connection's place. */
   answered: (() => void) | undefined;
   halfClosed: NodeJS.Timeout | undefined;
-  /** The connection carries one request only; all that follows is dropped. */
-  takesOne: boolean;
-  isUsed: boolean;
   /** The last answer was given. */
   closing: boolean;
 }
@@ -51,8 +48,6 @@ export class ClientConnections {
       endWatch: undefined,
       answered: undefined,
       halfClosed: undefined,
-      takesOne: false,
-      isUsed: false,
       closing: false,
     };
     this.#connections.set(socket, connection);
@@ -80,21 +75,10 @@ export class ClientConnections {
     this.#connections.delete(socket);
   }
 
-  /** The connection's next request is its last. */
-  onlyOne(socket: Socket): void {
-    const connection = this.#connections.get(socket);
-    if (connection !== undefined) connection.takesOne = true;
-  }
-
-  isOnly(socket: Socket): boolean {
-    return this.#connections.get(socket)?.takesOne === true;
-  }
-
   /** Runs `begin` now, or after the connection's earlier requests were answered. */
   enter(socket: Socket, begin: () => Exchange): void {
     const connection = this.#connections.get(socket);
-    if (connection === undefined || connection.closing || (connection.takesOne && connection.isUsed)) return;
-    connection.isUsed = true;
+    if (connection === undefined || connection.closing) return;
     if (connection.current === undefined) return this.#begin(socket, connection, begin);
     if (connection.queue.length >= this.#limits.pipelinedRequests) socket.destroy();
     else connection.queue.push(begin);

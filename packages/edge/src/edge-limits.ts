@@ -68,8 +68,11 @@ export interface EdgeLimits {
   /** Waiting requests of visitors of public ports, who have no token; counted separately. */
   visitorsOfSandbox: number;
   visitorsOfTeam: number;
-  /** Bytes of the head of an agent's answer. */
+  /** Bytes of the head of an answer and of the 1xx answers before it, and of its trailers; lines of a head. */
   answerHeadBytes: number;
+  answerHeadLines: number;
+  /** Chunks, lines and frames of one sandbox that are read in a turn of the event loop (turn-work.ts). */
+  piecesPerTurn: number;
 }
 
 export const edgeLimits: EdgeLimits = {
@@ -113,4 +116,6 @@ export const edgeLimits: EdgeLimits = {
   visitorsOfSandbox: 64,
   visitorsOfTeam: 256,
   answerHeadBytes: 64 * 1024,
+  answerHeadLines: 1_000,
+  piecesPerTurn: 1_024,
 };

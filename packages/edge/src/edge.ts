@@ -196,7 +196,7 @@ class EdgeServer implements Edge {
   ): void {
     const { socket } = request;
     this.#clients.enter(socket, () => {
-      if (this.#isDraining || this.#clients.isOnly(socket)) response.shouldKeepAlive = false;
+      if (this.#isDraining) response.shouldKeepAlive = false;
       return this.#begin(request, response, new Http1Wire(socket, response), expectsContinue, upgradeFirst);
     });
   }

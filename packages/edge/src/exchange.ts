@@ -187,17 +187,3 @@ export class Exchange {
     onGone?.();
   }
 }
-
-/** Joins the two ends of an upgraded connection. */
-export function joinSockets(client: Duplex, far: Duplex): void {
-  const end = (): void => {
-    client.destroy();
-    far.destroy();
-  };
-  for (const socket of [client, far]) {
-    socket.on("error", end);
-    socket.on("close", end);
-  }
-  client.pipe(far);
-  far.pipe(client);
-}

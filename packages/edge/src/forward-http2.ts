@@ -7,7 +7,8 @@ import type { ServerResponse } from "node:http";
 import type { IncomingHttpHeaders, OutgoingHttpHeaders } from "node:http2";
 import type { AnswerFailure } from "./agent-connection.ts";
 import type { Exchange } from "./exchange.ts";
-import type { Forwarding } from "./forward.ts";
+import { answerGatheredBytes, type Forwarding, gatheredBytes } from "./forward.ts";
+import { Gathered } from "./gathered.ts";
 import { answerHeaders, type RawHeaders } from "./headers.ts";
 import { Http2RefusedError, type Http2Port } from "./http2-port.ts";
 import { Http2Response } from "./http2-response.ts";
@@ -55,17 +56,18 @@ function carry(
   exchange.onGone = () => stream.close(constants.NGHTTP2_CANCEL);
   receive(exchange, forwarding, stream);
   if (!exchange.hasBody) return;
-  const write = (chunk: Buffer): void => {
-    if (!stream.writable) return;
-    if (!stream.write(chunk)) request.pause();
-  };
+  const gathered = new Gathered(gatheredBytes, (bytes) => {
+    if (stream.writable && !stream.write(bytes)) request.pause();
+  });
   stream.on("drain", () => request.resume());
-  request.on("data", write);
+  request.on("data", (chunk: Buffer) => gathered.push(chunk));
   request.once("end", () => {
     exchange.bodyOver();
+    gathered.flush();
     stream.end();
   });
-  for (const chunk of first) write(chunk);
+  for (const chunk of first) gathered.push(chunk);
+  gathered.flush();
   exchange.sendContinueIfAsked();
   if (request.readableEnded) stream.end();
   else if (!stream.writableNeedDrain) request.resume();
@@ -109,14 +111,16 @@ function receive(exchange: Exchange, forwarding: Forwarding, stream: ClientHttp2
   stream.once("trailers", (_headers: unknown, _flags: number, raw?: unknown) =>
     addTrailers(response, plain(raw as RawHeaders)),
   );
-  stream.on("data", (chunk: Buffer) => {
-    if (ended || response.write(chunk) || stream.isPaused()) return;
+  const answered = new Gathered(answerGatheredBytes, (bytes) => {
+    if (ended || response.write(bytes) || stream.isPaused()) return;
     stream.pause();
     response.once("drain", () => stream.resume());
   });
+  stream.on("data", (chunk: Buffer) => answered.push(chunk));
   stream.once("end", () => {
     // A stream that was reset ends too.
     if (ended || stream.rstCode !== constants.NGHTTP2_NO_ERROR || !response.headersSent) return;
+    answered.flush();
     over();
     exchange.end();
     // The server answered without reading the whole body.
@@ -125,6 +129,7 @@ function receive(exchange: Exchange, forwarding: Forwarding, stream: ClientHttp2
   stream.on("error", () => undefined);
   stream.once("close", () => {
     if (ended) return;
+    answered.flush();
     over();
     if (response.headersSent) return exchange.cut(stream.rstCode);
     const cause = new Error(`the stream was reset with ${stream.rstCode}`);

@@ -5,8 +5,10 @@ import type { AnswerHead } from "./answer-parser.ts";
 import type { AgentPool } from "./agent-pool.ts";
 import { isKeptUntilWhole } from "./connection-places.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
-import { type Exchange, joinSockets } from "./exchange.ts";
+import type { Exchange } from "./exchange.ts";
+import { Gathered } from "./gathered.ts";
 import { answerHeaders, type RawHeaders } from "./headers.ts";
+import { joinSockets } from "./join-sockets.ts";
 
 export interface Forwarding {
   pool: AgentPool;
@@ -37,13 +39,9 @@ const continueWaitMs = 1_000;
  * A streamed body arrives in TLS records of 16 KiB, and each write costs a way through two namespaces and a packet that
  * wakes the sandbox. So this many bytes are sent together, or all that arrived in one turn of the event loop.
  */
-const gatheredBytes = 48 * 1024;
-/**
- * An answer also arrives in records of 16 KiB, four at a time, which are sent together. Smaller pieces are events or a
- * terminal's output rather than a large file, and are sent at once.
- */
-const recordBytes = 16 * 1024;
-const answerGatheredBytes = 8 * recordBytes;
+export const gatheredBytes = 48 * 1024;
+/** An answer also arrives in records of 16 KiB, four at a time; this many of its bytes are sent together. */
+export const answerGatheredBytes = 128 * 1024;
 
 /**
  * Carries one request to the agent and its answer back. Both stream at the pace of the slower side. Small bodies of
@@ -96,10 +94,7 @@ class Carrier implements AnswerHandlers {
   /** The body sent so far, kept while it may have to be sent again over HTTP/2. */
   #first: Buffer[] | undefined;
   #firstBytes = 0;
-  /** Pieces of the answer's body that are sent together, at the latest at the end of the event loop's turn. */
-  #gathered: Buffer[] = [];
-  #gatheredBytes = 0;
-  #turnOver: NodeJS.Immediate | undefined;
+  readonly #answered = new Gathered(answerGatheredBytes, (bytes) => this.#sendAnswer(bytes));
   /** The client reads the answer more slowly than it arrives. */
   #isHeld = false;
   #sent = false;
@@ -161,31 +156,21 @@ class Carrier implements AnswerHandlers {
   #pump(): void {
     const { request } = this.#exchange;
     const chunked = request.headers["transfer-encoding"] !== undefined;
-    let gathered: (string | Buffer)[] = [];
-    let bytes = 0;
-    let turnOver: NodeJS.Immediate | undefined;
-    const flush = (): void => {
-      clearImmediate(turnOver);
-      turnOver = undefined;
-      const pieces = gathered;
-      gathered = [];
-      bytes = 0;
-      if (!this.#ended && pieces.length > 0 && !this.#connection.writeAll(pieces)) request.pause();
-    };
+    const gathered = new Gathered(gatheredBytes, (bytes) => {
+      if (this.#ended) return;
+      const pieces = chunked ? [`${bytes.length.toString(16)}\r\n`, bytes, "\r\n"] : [bytes];
+      if (!this.#connection.writeAll(pieces)) request.pause();
+    });
     request.on("data", (chunk: Buffer) => {
       if (this.#ended) return;
       this.#keep(chunk);
-      if (chunked) gathered.push(`${chunk.length.toString(16)}\r\n`, chunk, "\r\n");
-      else gathered.push(chunk);
-      bytes += chunk.length;
-      if (bytes >= gatheredBytes) flush();
-      else turnOver ??= setImmediate(flush);
+      gathered.push(chunk);
     });
     request.once("end", () => {
       this.#exchange.bodyOver();
-      if (chunked) gathered.push("0\r\n\r\n");
-      flush();
+      gathered.flush();
       if (this.#ended) return;
+      if (chunked) this.#connection.write("0\r\n\r\n");
       this.#sent = true;
       this.#connection.requestSent();
     });
@@ -227,7 +212,12 @@ class Carrier implements AnswerHandlers {
       return;
     }
     // Send the head even when no body follows for a while (events), but in one packet with a body that follows at once.
-    if (head.length === undefined) process.nextTick(() => this.#ended || response.flushHeaders());
+    if (head.length !== undefined) return;
+    process.nextTick(() => {
+      if (this.#ended) return;
+      if (this.#answered.isEmpty) response.flushHeaders();
+      else this.#answered.flush();
+    });
   }
 
   #answerHeaders(head: AnswerHead): RawHeaders {
@@ -240,45 +230,30 @@ class Carrier implements AnswerHandlers {
       this.#left -= chunk.length;
       if (this.#left === 0) {
         this.#ended = true;
-        this.#exchange.end(this.#takeGathered(chunk));
+        const before = this.#answered.take();
+        this.#exchange.end(before === undefined ? chunk : Buffer.concat([before, chunk]));
         return;
       }
     }
-    this.#gathered.push(chunk);
-    this.#gatheredBytes += chunk.length;
-    if (chunk.length < recordBytes || this.#gatheredBytes >= answerGatheredBytes) this.#sendGathered();
-    else this.#turnOver ??= setImmediate(this.#sendGathered);
+    this.#answered.push(chunk);
   }
 
-  /** All gathered pieces, followed by `chunk`. */
-  #takeGathered(chunk?: Buffer): Buffer | undefined {
-    clearImmediate(this.#turnOver);
-    this.#turnOver = undefined;
-    if (this.#gatheredBytes === 0) return chunk;
-    const pieces = this.#gathered;
-    if (chunk) pieces.push(chunk);
-    this.#gathered = [];
-    this.#gatheredBytes = 0;
-    return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
-  }
-
-  readonly #sendGathered = (): void => {
+  #sendAnswer(bytes: Buffer): void {
     const { response } = this.#exchange;
-    const bytes = this.#takeGathered();
-    if (this.#ended || bytes === undefined || response.write(bytes) || this.#isHeld) return;
+    if (this.#ended || response.write(bytes) || this.#isHeld) return;
     this.#isHeld = true;
     this.#connection.pause();
     response.once("drain", () => {
       this.#isHeld = false;
       this.#connection.resume();
     });
-  };
+  }
 
   onDone(): void {
     this.#exchange.onGone = undefined;
     if (this.#ended) return;
     this.#ended = true;
-    this.#exchange.end(this.#takeGathered());
+    this.#exchange.end(this.#answered.take());
   }
 
   onUpgrade(head: AnswerHead, far: NonNullable<AgentConnection["socket"]>, first: Buffer): void {
@@ -294,12 +269,12 @@ class Carrier implements AnswerHandlers {
     const client = this.#exchange.accept(head.reason, this.#answerHeaders(head), protocol);
     if (first.length > 0) client.write(first);
     if (upgradeFirst.length > 0) far.write(upgradeFirst);
-    joinSockets(client, far);
+    joinSockets(client, far, this.#forwarding.pool.work);
     this.#exchange.onOver?.();
   }
 
   onFailure(failure: AnswerFailure): void {
-    this.#sendGathered();
+    this.#answered.flush();
     this.#stop();
     if (failure.kind === "http2" && this.#forwarding.overHttp2 !== undefined)
       return this.#forwarding.overHttp2(this.#first);

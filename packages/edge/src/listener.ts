@@ -10,7 +10,7 @@ import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
 import { isTls } from "./client-wire.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
-import { type FirstHeadFailure, readFirstHead } from "./first-head.ts";
+import { readFirstBytes } from "./first-bytes.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
 
@@ -32,16 +32,6 @@ export interface ListenerHandlers {
   malformed(error: NodeJS.ErrnoException, socket: Socket): void;
   handshakeFailed(error: Error): void;
 }
-
-/** Errors of a head that never reached node's parser. */
-const headFailures: Record<Exclude<FirstHeadFailure, "none">, ClocheError> = {
-  timeout: new ClocheError("deadline_exceeded", "the request's head did not arrive in time"),
-  ended: new ClocheError("invalid_argument", "the request ended before it was whole"),
-  mixed: new ClocheError(
-    "invalid_argument",
-    "the request's lines end in both CRLF and LF, and it has a body or an upgrade; end each line with CRLF",
-  ),
-};
 
 export class Listener {
   readonly #server: http.Server | https.Server;
@@ -131,25 +121,15 @@ export class Listener {
 
   #open(socket: Socket, handlers: ListenerHandlers, toParser: () => void): void {
     this.#clients.add(socket);
-    readFirstHead(socket, {
-      // Over TLS, the handshake (ALPN) agrees on HTTP/2.
-      mayBeHttp2: !isTls(socket),
-      maxBytes: this.#limits.headerBytes,
-      timeoutMs: this.#limits.headersTimeoutMs,
-      onHead: (kind) => {
-        if (kind === "http2") {
-          this.#clients.remove(socket);
-          handlers.http2(socket);
-          return;
-        }
-        if (kind === "http1-once") this.#clients.onlyOne(socket);
-        toParser();
-        socket.resume();
-      },
-      onFailure: (why) => {
-        if (why === "none") socket.end();
-        else answerRaw(socket, headFailures[why], newId(), this.#limits.lingerMs);
-      },
+    if (isTls(socket)) return toParser();
+    readFirstBytes(socket, this.#limits.headersTimeoutMs, (protocol) => {
+      if (protocol === "http2") {
+        this.#clients.remove(socket);
+        handlers.http2(socket);
+        return;
+      }
+      toParser();
+      socket.resume();
     });
   }
 

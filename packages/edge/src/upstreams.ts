@@ -11,6 +11,7 @@ import { InnerCredentials } from "./inner-credentials.ts";
 import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
+import { TurnWork } from "./turn-work.ts";
 
 interface Upstream {
   epoch: bigint;
@@ -77,7 +78,7 @@ export class Upstreams {
       const dial = dialTunnel(upstream, route.sandboxId, port, this.#limits.agentAnswerMs);
       const sleeper = this.#sleepers.of(route.sandboxId);
       known = {
-        http1: new AgentPool(dial, sleeper, this.#limits, this.#nowMs),
+        http1: new AgentPool(dial, sleeper, upstream.agent.work, this.#limits, this.#nowMs),
         http2: new Http2Port(dial, sleeper, this.#limits),
         speaksHttp2Alone: false,
       };
@@ -93,6 +94,7 @@ export class Upstreams {
     const { epoch, hostId, hostAddress, agentHost: host, agentPort: port, channelKey: key } = route;
     const isOld = key.length === 0;
     const dial = this.#dial(route);
+    const work = new TurnWork(this.#limits.piecesPerTurn);
     const upstream: Upstream = {
       epoch,
       hostId,
@@ -101,7 +103,7 @@ export class Upstreams {
       port,
       channelKey: key,
       credentials: isOld ? undefined : new InnerCredentials(key, route.sandboxId, this.#tunnels),
-      agent: new AgentPool(dial, this.#sleepers.of(route.sandboxId), this.#limits, this.#nowMs),
+      agent: new AgentPool(dial, this.#sleepers.of(route.sandboxId), work, this.#limits, this.#nowMs),
       ports: new Map(),
     };
     this.#upstreams.set(route.sandboxId, upstream);
