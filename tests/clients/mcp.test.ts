@@ -478,7 +478,7 @@ describe("what is wrong is told in words", () => {
     ],
     ["get_sandbox", { id: "sbx-1" }, /unknown argument "id"; it takes sandbox/],
     ["exec", { comand: "id", command: "id" }, /unknown argument "comand"; did you mean command\?/],
-    ["exec", { command: "id", env: ["A"] }, /env.*must be NAME=value/],
+    ["exec", { command: "id", env: ["A"] }, /env: must be a list of NAME=value/],
     ["store_set", { key: "a" }, /value is missing: give a text as value, or any JSON as value_json/],
     ["store_set", { key: "a", value: "b", value_json: "1" }, /value or value_json, not both/],
     ["store_set", { key: "a", value_json: "{" }, /value_json is no JSON/],
