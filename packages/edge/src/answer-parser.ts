@@ -267,7 +267,8 @@ function hexadecimal(byte: number | undefined): number {
 /** `text`: the whole head, with the empty line that ends it. */
 function parseHead(text: string): AnswerHead {
   const hasBareLf = /(?:^|[^\r])\n/.test(text);
-  if (hasBareLf && text.includes("\r")) throw new AnswerFormatError("lines of a head end with both CRLF and LF");
+  if (hasBareLf && text.includes("\r"))
+    throw new AnswerFormatError("lines of a head end with both CRLF and LF");
   const lines = text.split(hasBareLf ? "\n" : "\r\n").slice(0, -2);
   const match = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: (.*))?$/.exec(lines[0] ?? "");
   if (match === null) throw new AnswerFormatError("not an HTTP/1.1 status line");

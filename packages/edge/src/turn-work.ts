@@ -7,7 +7,7 @@ export class TurnWork {
   readonly #perTurn: number;
   readonly #waiting: (() => void)[] = [];
   #left: number;
-  #nextTurn: NodeJS.Immediate | undefined;
+  #isNextTurnSet = false;
 
   /** `piecesPerTurn`: work that may begin after fewer pieces. */
   constructor(piecesPerTurn: number) {
@@ -24,11 +24,13 @@ export class TurnWork {
 
   spend(pieces: number): void {
     this.#left -= pieces;
-    if (this.#left <= 0) this.#nextTurn ??= setImmediate(this.#begin);
+    if (this.#left > 0 || this.#isNextTurnSet) return;
+    this.#isNextTurnSet = true;
+    setImmediate(this.#begin);
   }
 
   readonly #begin = (): void => {
-    this.#nextTurn = undefined;
+    this.#isNextTurnSet = false;
     this.#left = this.#perTurn;
     while (this.#left > 0) {
       const later = this.#waiting.shift();
