@@ -189,6 +189,15 @@ export const bounds: readonly Defence[] = [
     named: "handed on together",
   },
   {
+    what: "a client's chunks of one byte are read up to a number in a turn",
+    file: "packages/edge/src/edge-request.ts",
+    find: "if (!(piece instanceof Uint8Array) || piece.length >= smallBytes) {",
+    replace: "if (piece !== undefined) {",
+    project: "unit",
+    test: "packages/edge/src/small-pieces.test.ts",
+    named: "of a client",
+  },
+  {
     what: "what a sandbox sends beyond a turn's work waits for the next turn",
     file: "packages/edge/src/turn-work.ts",
     find: "if (this.#left > 0) return true;",

@@ -10,6 +10,7 @@ import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
 import { isTls } from "./client-wire.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
+import { EdgeRequest } from "./edge-request.ts";
 import { readFirstBytes } from "./first-bytes.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
@@ -170,8 +171,9 @@ export class Listener {
 
 function httpSettings(
   limits: EdgeLimits,
-): http.ServerOptions & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } {
+): http.ServerOptions<typeof EdgeRequest> & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } {
   return {
+    IncomingMessage: EdgeRequest,
     maxHeaderSize: limits.headerBytes,
     headersTimeout: limits.headersTimeoutMs,
     requestTimeout: 0,
