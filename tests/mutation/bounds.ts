@@ -189,6 +189,15 @@ export const bounds: readonly Defence[] = [
     named: "handed on together",
   },
   {
+    what: "a transfer coding that would be lost on the way is refused",
+    file: "packages/edge/src/router.ts",
+    find: 'if (coding.toLowerCase() !== "chunked") {',
+    replace: 'if (coding === "") {',
+    project: "unit",
+    test: "packages/edge/src/odd-requests.test.ts",
+    named: "a coding of the body",
+  },
+  {
     what: "a client's chunks of one byte are read up to a number in a turn",
     file: "packages/edge/src/edge-request.ts",
     find: "if (!(piece instanceof Uint8Array) || piece.length >= smallBytes) {",

@@ -1,21 +1,35 @@
 /**
- * Tells which protocol a connection without TLS speaks, by its first bytes: the preface of HTTP/2 (RFC 9113, 3.3), or
- * anything else, which is for the parser of HTTP/1.1. Over TLS the handshake (ALPN) has agreed on it.
+ * Reads the first line of a connection, before node's parser does.
+ *
+ *   bytes ──┬─ the preface of HTTP/2 (RFC 9113, 3.3) ──▶ http2
+ *           ├─ a request line with bytes beyond ASCII in its target ──percent-encoded──▶ http1
+ *           └─ anything else ──as it is──▶ http1
+ *
+ * Clients send a query in UTF-8 as it was typed; node's parser refuses such bytes. Percent-encoding changes neither the
+ * meaning of a target nor where the request ends. Later requests of the connection are read by node's parser alone.
  */
 import type { Socket } from "node:net";
 
-const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+export interface FirstBytesOptions {
+  /** The connection may begin with the preface of HTTP/2. */
+  mayBeHttp2: boolean;
+  maxBytes: number;
+  timeoutMs: number;
+  /** Called with the socket paused, and the bytes put back into it. */
+  onKnown(protocol: "http1" | "http2"): void;
+  /** Called when there is no first line. `none`: no byte arrived. */
+  onFailure(why: "timeout" | "ended" | "none"): void;
+}
 
-/**
- * Calls `onKnown` once with the socket paused and the bytes read put back into it; without enough bytes within
- * `timeoutMs`, the parser of HTTP/1.1 decides. Not called when the socket is closed before.
- */
-export function readFirstBytes(
-  socket: Socket,
-  timeoutMs: number,
-  onKnown: (protocol: "http1" | "http2") => void,
-): void {
+/** A line in more pieces than this is left to node's parser, which does not start again with each piece. */
+const mostPieces = 256;
+const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+const LF = 10;
+const CR = 13;
+
+export function readFirstBytes(socket: Socket, options: FirstBytesOptions): void {
   let bytes: Buffer = Buffer.alloc(0);
+  let pieces = 0;
   const stop = (): void => {
     clearTimeout(timer);
     socket.off("data", onData).off("end", onEnd).off("close", stop);
@@ -23,19 +37,57 @@ export function readFirstBytes(
   const give = (protocol: "http1" | "http2"): void => {
     stop();
     socket.pause();
-    if (bytes.length > 0) socket.unshift(bytes);
-    onKnown(protocol);
+    socket.unshift(protocol === "http1" ? escaped(bytes) : bytes);
+    options.onKnown(protocol);
+  };
+  const fail = (why: "timeout" | "ended" | "none"): void => {
+    stop();
+    options.onFailure(why);
   };
   const onData = (chunk: Buffer): void => {
+    pieces += 1;
     bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk]);
-    const length = Math.min(bytes.length, preface.length);
-    if (bytes.compare(preface, 0, length, 0, length) !== 0) give("http1");
-    else if (length === preface.length) give("http2");
+    if (options.mayBeHttp2 && isPreface(bytes)) {
+      if (bytes.length >= preface.length) give("http2");
+      return;
+    }
+    const isEnough = bytes.length > options.maxBytes || pieces > mostPieces || isBinary(bytes);
+    if (isEnough || bytes.includes(LF, lineStart(bytes))) give("http1");
   };
-  const onEnd = (): void => {
-    stop();
-    socket.end();
-  };
-  const timer = setTimeout(() => give("http1"), timeoutMs);
+  const onEnd = (): void => fail(bytes.length === 0 ? "none" : "ended");
+  const timer = setTimeout(() => fail("timeout"), options.timeoutMs);
   socket.on("data", onData).once("end", onEnd).once("close", stop);
+}
+
+/** Whether the bytes so far are the beginning of HTTP/2's preface. */
+function isPreface(bytes: Buffer): boolean {
+  const length = Math.min(bytes.length, preface.length);
+  return bytes.compare(preface, 0, length, 0, length) === 0;
+}
+
+const isBinary = (bytes: Buffer): boolean => {
+  const first = bytes[0] ?? CR;
+  return first < 32 && first !== CR && first !== LF;
+};
+
+/** Where the first line that is not empty begins. */
+function lineStart(bytes: Buffer): number {
+  let at = 0;
+  while (bytes[at] === CR || bytes[at] === LF) at += 1;
+  return at;
+}
+
+/** A target, given as latin1, whose bytes beyond ASCII are percent-encoded. */
+export const asciiTarget = (target: string): string =>
+  target.replaceAll(/[\x80-\xff]/g, (byte) => `%${byte.charCodeAt(0).toString(16).toUpperCase()}`);
+
+/** The bytes with the request's target in ASCII. */
+function escaped(bytes: Buffer): Buffer {
+  const start = lineStart(bytes);
+  const end = bytes.indexOf(LF, start);
+  const line = bytes.toString("latin1", start, end === -1 ? start : end);
+  const [, method, target, version] = /^(\S+ )(\S*[\x80-\xff]\S*)( HTTP\/1\.\d\r)$/.exec(line) ?? [];
+  if (target === undefined) return bytes;
+  const head = `${method}${asciiTarget(target)}${version}`;
+  return Buffer.concat([Buffer.from(head, "latin1"), bytes.subarray(end)]);
 }

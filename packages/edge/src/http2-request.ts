@@ -6,10 +6,11 @@ import { randomBytes } from "node:crypto";
 import { IncomingMessage } from "node:http";
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
+import { asciiTarget } from "./first-bytes.ts";
 import type { RawHeaders } from "./headers.ts";
 
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
-const target = /^[\x21-\x7e\x80-\xff]+$/;
+const target = /^[\x21-\x7e]+$/;
 /** `:protocol` of the one extended CONNECT that is offered (RFC 8441). */
 const websocket = "websocket";
 
@@ -38,7 +39,7 @@ export class Http2Request extends IncomingMessage {
     this.httpVersionMajor = 2;
     this.httpVersionMinor = 0;
     this.method = headers[":method"] ?? "";
-    this.url = headers[":path"] ?? "";
+    this.url = asciiTarget(headers[":path"] ?? "");
     this.isUpgrade = this.method === "CONNECT" && headers[":protocol"] === websocket;
     this.problem = problemOf(this, headers);
     this.headers = headers;

@@ -34,6 +34,12 @@ export interface ListenerHandlers {
   handshakeFailed(error: Error): void;
 }
 
+/** Errors of a request line that never reached node's parser. */
+const lineFailures = {
+  timeout: new ClocheError("deadline_exceeded", "the request's head did not arrive in time"),
+  ended: new ClocheError("invalid_argument", "the request ended before it was whole"),
+};
+
 export class Listener {
   readonly #server: http.Server | https.Server;
   readonly #clients: ClientConnections;
@@ -122,15 +128,24 @@ export class Listener {
 
   #open(socket: Socket, handlers: ListenerHandlers, toParser: () => void): void {
     this.#clients.add(socket);
-    if (isTls(socket)) return toParser();
-    readFirstBytes(socket, this.#limits.headersTimeoutMs, (protocol) => {
-      if (protocol === "http2") {
-        this.#clients.remove(socket);
-        handlers.http2(socket);
-        return;
-      }
-      toParser();
-      socket.resume();
+    readFirstBytes(socket, {
+      // Over TLS, the handshake (ALPN) agrees on HTTP/2.
+      mayBeHttp2: !isTls(socket),
+      maxBytes: this.#limits.headerBytes,
+      timeoutMs: this.#limits.headersTimeoutMs,
+      onKnown: (protocol) => {
+        if (protocol === "http2") {
+          this.#clients.remove(socket);
+          handlers.http2(socket);
+          return;
+        }
+        toParser();
+        socket.resume();
+      },
+      onFailure: (why) => {
+        if (why === "none") socket.end();
+        else answerRaw(socket, lineFailures[why], newId(), this.#limits.lingerMs);
+      },
     });
   }
 

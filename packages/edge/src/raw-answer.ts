@@ -14,6 +14,11 @@ export function parserProblem(
       status: 408,
     };
   }
+  const method = code === "HPE_INVALID_METHOD" ? methodOf(error) : undefined;
+  if (method !== undefined) {
+    const why = `method ${method} is not known here; HTTP/2 takes every method`;
+    return { error: new ClocheError("unimplemented", why, { cause: error }), status: 501 };
+  }
   if (code?.startsWith("HPE_")) {
     const why =
       code === "HPE_INVALID_EOF_STATE"
@@ -22,6 +27,12 @@ export function parserProblem(
     return { error: new ClocheError("invalid_argument", why, { cause: error }), status: 400 };
   }
   return undefined;
+}
+
+/** The method of a request that is well-formed so far; undefined: the bytes are no request. */
+function methodOf({ rawPacket }: NodeJS.ErrnoException & { rawPacket?: Buffer }): string | undefined {
+  const line = rawPacket?.toString("latin1", 0, 1_024) ?? "";
+  return /^(?:\r\n)*([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) \/\S*(?: HTTP\/1\.\d\r\n|$)/.exec(line)?.[1];
 }
 
 export function tooManyHeaders(message: string): { error: ClocheError; status: number } {

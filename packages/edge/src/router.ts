@@ -224,6 +224,12 @@ export class Router {
       exchange.refuse(error, status);
       return undefined;
     }
+    const coding = request.headers["transfer-encoding"] ?? "chunked";
+    // Whoever gets the request would not learn of another coding: bodies are framed anew on the way.
+    if (coding.toLowerCase() !== "chunked") {
+      exchange.refuse(new ClocheError("unimplemented", "Transfer-Encoding may only be chunked"));
+      return undefined;
+    }
     const url = request.url ?? "";
     if (url.length > limits.urlBytes) return bad(`the URL is longer than ${limits.urlBytes} bytes`, 414);
     if (!url.startsWith("/")) return bad("the request target must be a path beginning with /");

@@ -72,6 +72,7 @@ afterAll(async () => {
 async function medianWhile(path: string, more = "", body?: string): Promise<{ ms: number; bytes: number }> {
   const at = rig.plainPort;
   const line = `${body === undefined ? "GET" : "POST"} /sandboxes/${sandboxA}/ports/${port}${path} HTTP/1.1`;
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread has no origin
   worker.postMessage({ at, head: `${line}\r\nHost: localhost\r\n${more}\r\n`, body });
   const waits: number[] = [];
   for (const endMs = performance.now() + measureMs; performance.now() < endMs; ) {
@@ -81,6 +82,7 @@ async function medianWhile(path: string, more = "", body?: string): Promise<{ ms
     waits.push(performance.now() - beganMs);
   }
   const gone = once(worker, "message");
+  // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread has no origin
   worker.postMessage({});
   const [bytes] = (await gone) as [number];
   return { ms: waits.toSorted((a, b) => a - b)[waits.length >> 1] ?? Infinity, bytes };
