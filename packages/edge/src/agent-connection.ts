@@ -47,8 +47,12 @@ export interface AnswerHandlers {
   onFailure(failure: AnswerFailure): void;
 }
 
+/** The client's connection, for whose requests alone a connection may be kept. */
+export type Owner = Pick<Duplex, "destroyed">;
+
 export class AgentConnection implements AnswerListener {
   readonly socket: Duplex;
+  readonly owner: Owner | undefined;
   reused = false;
   /** Monotonic time after which the idle connection must not be reused. */
   idleUntilMs = 0;
@@ -62,6 +66,7 @@ export class AgentConnection implements AnswerListener {
   #answered = false;
   #requestSent = false;
   #hasBody = false;
+  #isLast = false;
   #keepAlive = false;
   #upgradeHead: AnswerHead | undefined;
   #paused = false;
@@ -76,9 +81,11 @@ export class AgentConnection implements AnswerListener {
       limits: HeadLimits;
       work: TurnWork;
       onIdle: (connection: AgentConnection) => void;
+      owner?: Owner | undefined;
     },
   ) {
     this.socket = socket;
+    this.owner = options.owner;
     this.connected = options.connected;
     this.#limits = options.limits;
     this.#work = options.work;
@@ -99,14 +106,15 @@ export class AgentConnection implements AnswerListener {
 
   /**
    * Begins a request. The caller then writes its head and body and calls requestSent(). `bodyless`: for HEAD, whose
-   * answer has no body. `hasBody`: the request has a body.
+   * answer has no body. `hasBody`: the request has a body. `isLast`: no other request is sent afterwards.
    */
-  start(handlers: AnswerHandlers, bodyless: boolean, hasBody = false): void {
+  start(handlers: AnswerHandlers, bodyless: boolean, hasBody = false, isLast = false): void {
     this.#handlers = handlers;
     this.#parser = new AnswerParser(this, bodyless, this.#limits);
     this.#answered = false;
     this.#requestSent = false;
     this.#hasBody = hasBody;
+    this.#isLast = isLast;
     this.#keepAlive = false;
     this.#upgradeHead = undefined;
   }
@@ -157,7 +165,7 @@ export class AgentConnection implements AnswerListener {
     this.#handlers?.onContinue();
   }
   onHead(head: AnswerHead): void {
-    this.#keepAlive = head.keepAlive && !this.#mayHaveLeftBody(head.status);
+    this.#keepAlive = head.keepAlive && !this.#isLast && !this.#mayHaveLeftBody(head.status);
     this.keepAliveSeconds = head.keepAliveSeconds;
     if (head.status === 101) this.#upgradeHead = head;
     else this.#handlers?.onHead(head);

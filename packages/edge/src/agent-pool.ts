@@ -7,7 +7,7 @@ import net from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { type ChannelAddress, connectToAgent } from "@cloche/base";
-import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
+import { AgentConnection, type AnswerFailure, type Owner } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { TurnWork } from "./turn-work.ts";
 
@@ -87,13 +87,16 @@ export class AgentPool {
     this.#nowMs = nowMs;
   }
 
-  /** Calls `done` with a connection ready for start(), once the sandbox is awake. `fresh`: a new connection. */
-  acquire(fresh: boolean, done: Acquired): void {
-    if (!this.#sleeper.dozes()) return this.#acquire(fresh, done);
+  /**
+   * Calls `done` with a connection ready for start(), once the sandbox is awake. `fresh`: a new connection. `owner`: the
+   * client's connection; a kept connection is given to the owner alone for whom it was made.
+   */
+  acquire(fresh: boolean, done: Acquired, owner?: Owner): void {
+    if (!this.#sleeper.dozes()) return this.#acquire(fresh, done, owner);
     this.#opening += 1;
     const go = (): void => {
       this.#opening -= 1;
-      this.#acquire(fresh, done);
+      this.#acquire(fresh, done, owner);
     };
     const refuse = (cause: unknown): void => {
       this.#opening -= 1;
@@ -102,11 +105,11 @@ export class AgentPool {
     this.#sleeper.rouse().then(go, refuse);
   }
 
-  #acquire(fresh: boolean, done: Acquired): void {
+  #acquire(fresh: boolean, done: Acquired, owner: Owner | undefined): void {
     const refuse = (kind: AnswerFailure["kind"], cause: unknown): void =>
       done(undefined, { kind, reused: false, answered: false, cause });
     if (this.#closed !== undefined) return refuse("closed", this.#closed);
-    const kept = fresh ? undefined : this.#pop();
+    const kept = fresh ? undefined : this.#pop(owner);
     if (kept !== undefined) return done(kept);
     if (this.#all.size + this.#opening >= this.#limits.agentConnections) {
       return refuse("exhausted", new Error("too many connections to this sandbox"));
@@ -125,6 +128,7 @@ export class AgentPool {
           limits: { headBytes: this.#limits.answerHeadBytes, headLines: this.#limits.answerHeadLines },
           work: this.work,
           onIdle: this.#release,
+          owner,
         });
         if (!connection.connected) socket.once("connect", () => (connection.connected = true));
         this.#all.add(connection);
@@ -135,13 +139,19 @@ export class AgentPool {
     );
   }
 
-  #pop(): AgentConnection | undefined {
-    for (;;) {
-      const connection = this.#idle.pop();
-      if (connection === undefined) return undefined;
-      if (!connection.socket.destroyed && connection.idleUntilMs > this.#nowMs()) return connection;
+  #pop(owner: Owner | undefined): AgentConnection | undefined {
+    for (let index = this.#idle.length - 1; index >= 0; index -= 1) {
+      const connection = this.#idle[index] as AgentConnection;
+      if (connection.owner !== owner) continue;
+      this.#idle.splice(index, 1);
+      if (this.#isUsable(connection)) return connection;
       connection.socket.destroy();
     }
+    return undefined;
+  }
+
+  #isUsable({ socket, owner, idleUntilMs }: AgentConnection): boolean {
+    return !socket.destroyed && owner?.destroyed !== true && idleUntilMs > this.#nowMs();
   }
 
   /** The far end is about to stop: closes idle connections, and does not keep those in use. */
@@ -154,6 +164,7 @@ export class AgentPool {
   readonly #release = (connection: AgentConnection): void => {
     if (
       this.#closed !== undefined ||
+      connection.owner?.destroyed === true ||
       this.#retired.has(connection) ||
       this.#idle.length >= this.#limits.agentIdleConnections
     ) {
@@ -166,12 +177,11 @@ export class AgentPool {
     this.#idle.push(connection);
   };
 
-  /** Closes connections that were idle for too long. */
+  /** Closes connections that were idle for too long, or whose owner is gone. */
   sweep(): void {
-    const now = this.#nowMs();
     let kept = 0;
     for (const connection of this.#idle) {
-      if (connection.idleUntilMs > now && !connection.socket.destroyed) {
+      if (this.#isUsable(connection)) {
         this.#idle[kept] = connection;
         kept += 1;
       } else connection.socket.destroy();

@@ -8,7 +8,7 @@ import { forward, type Forwarding } from "./forward.ts";
 import { forwardHttp2 } from "./forward-http2.ts";
 import type { Port } from "./upstreams.ts";
 
-export type PortForwarding = Omit<Forwarding, "pool" | "overHttp2">;
+export type PortForwarding = Omit<Forwarding, "pool" | "owner" | "overHttp2">;
 
 const grpc = /^application\/grpc(?:$|[+;])/i;
 
@@ -18,7 +18,7 @@ export function forwardToPort(
   shared: PortForwarding,
   limits: EdgeLimits,
 ): void {
-  const forwarding: Forwarding = { ...shared, pool: port.http1 };
+  const forwarding: Forwarding = { ...shared, pool: port.http1, owner: exchange.wire.socket };
   const isUpgrade = exchange.upgradeFirst !== undefined;
   const isGrpc = exchange.wire.isHttp2 && grpc.test(exchange.request.headers["content-type"] ?? "");
   if (isGrpc) return forwardHttp2(exchange, forwarding, port.http2, {});

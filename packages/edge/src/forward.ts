@@ -1,6 +1,7 @@
+import type { IncomingMessage } from "node:http";
 import { asBuffer } from "@cloche/base";
 import { ClocheError, GatheredBytes } from "@cloche/protocol";
-import type { AgentConnection, AnswerFailure, AnswerHandlers } from "./agent-connection.ts";
+import type { AgentConnection, AnswerFailure, AnswerHandlers, Owner } from "./agent-connection.ts";
 import type { AnswerHead } from "./answer-parser.ts";
 import type { AgentPool } from "./agent-pool.ts";
 import { isKeptUntilWhole } from "./connection-places.ts";
@@ -12,6 +13,11 @@ import { joinSockets } from "./join-sockets.ts";
 
 export interface Forwarding {
   pool: AgentPool;
+  /**
+   * For a server that is not ours, the client's connection. Such a server may see another end of a request than the edge
+   * does, so what it reads and answers next must not be another caller's.
+   */
+  owner?: Owner;
   /** The client's headers as the far end gets them, without framing headers. */
   headers: RawHeaders;
   /** Replaces the client's request target. */
@@ -70,20 +76,28 @@ export function forward(
 
 /** `body`: the whole body; undefined: it streams. */
 function send(exchange: Exchange, forwarding: Forwarding, body: Buffer | undefined, fresh = false): void {
-  forwarding.pool.acquire(fresh, (connection, failure) => {
-    if (exchange.gone || exchange.over) {
-      connection?.abandon();
-      return;
-    }
-    if (connection === undefined) {
-      if (failure?.kind === "closed" && forwarding.again !== undefined) return forwarding.again(body);
-      exchange.fail(forwarding.explain(failure as AnswerFailure));
-      return;
-    }
-    const retry = (): void => send(exchange, forwarding, body, true);
-    new Carrier(exchange, forwarding, connection, body, fresh ? undefined : retry).start();
-  });
+  forwarding.pool.acquire(
+    fresh,
+    (connection, failure) => {
+      if (exchange.gone || exchange.over) {
+        connection?.abandon();
+        return;
+      }
+      if (connection === undefined) {
+        if (failure?.kind === "closed" && forwarding.again !== undefined) return forwarding.again(body);
+        exchange.fail(forwarding.explain(failure as AnswerFailure));
+        return;
+      }
+      const retry = (): void => send(exchange, forwarding, body, true);
+      new Carrier(exchange, forwarding, connection, body, fresh ? undefined : retry).start();
+    },
+    forwarding.owner,
+  );
 }
+
+/** Whether every server sees the end of the body: simple ones read no chunks, and no body of a GET or DELETE. */
+const isPlainlyFramed = ({ method = "", headers }: IncomingMessage): boolean =>
+  headers["content-length"] !== undefined && ["POST", "PUT", "PATCH"].includes(method);
 
 class Carrier implements AnswerHandlers {
   readonly #exchange: Exchange;
@@ -120,7 +134,9 @@ class Carrier implements AnswerHandlers {
   start(): void {
     const { request } = this.#exchange;
     this.#exchange.onGone = this.#clientGone;
-    this.#connection.start(this, request.method === "HEAD", this.#exchange.hasBody);
+    const { hasBody } = this.#exchange;
+    const isLast = this.#forwarding.owner !== undefined && hasBody && !isPlainlyFramed(request);
+    this.#connection.start(this, request.method === "HEAD", hasBody, isLast);
     const head = this.#head();
     const body = this.#body;
     if (body === undefined) {
