@@ -168,7 +168,7 @@ export const bounds: readonly Defence[] = [
     replace: 'if (hasBareLf && text.includes("\\r") && false)',
     project: "unit",
     test: "packages/edge/src/answer-parser.test.ts",
-    named: "both line ends",
+    named: "bare LFs with an empty line of CRLF",
   },
   {
     what: "the heads of 1xx answers count with the head of the answer",
