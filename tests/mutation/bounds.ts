@@ -216,13 +216,13 @@ export const bounds: readonly Defence[] = [
     named: "a coding of the body",
   },
   {
-    what: "a client's chunks of one byte are read up to a number in a turn",
+    what: "a client's chunks of one byte are handed on together",
     file: "packages/edge/src/edge-request.ts",
     find: "if (!(piece instanceof Uint8Array) || piece.length >= smallBytes) {",
     replace: "if (piece !== undefined) {",
     project: "unit",
-    test: "packages/edge/src/small-pieces.test.ts",
-    named: "of a client",
+    test: "packages/edge/src/edge-request.test.ts",
+    named: "handed on together",
   },
   {
     what: "what a sandbox sends beyond a turn's work waits for the next turn",
