@@ -3,7 +3,7 @@ import { Client } from "@modelcontextprotocol/client";
 import { InMemoryTransport } from "@modelcontextprotocol/server";
 import { expect, it } from "vitest";
 import { z } from "zod";
-import { nearestName } from "./nearest-name.ts";
+import { nearestArgument } from "./nearest-argument.ts";
 import { createMcpServer } from "./server.ts";
 import { toolInput } from "./tool-input.ts";
 
@@ -67,7 +67,7 @@ it.each([
   ["timeoutSeconds", "timeout_seconds"],
   ["x", undefined],
 ])("nearest to %s is %s", (name, wanted) => {
-  expect(nearestName(name, ["sandbox", "command", "timeout_seconds", "old_text"])).toBe(wanted);
+  expect(nearestArgument(name, ["sandbox", "command", "timeout_seconds", "old_text"])).toBe(wanted);
 });
 
 /** Fields of `Schema` in the Gemini API that every version of it has taken in a function declaration. */

@@ -8,7 +8,7 @@
  */
 import type { StandardSchemaWithJSON } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { nearestName } from "./nearest-name.ts";
+import { nearestArgument } from "./nearest-argument.ts";
 
 type Json = Record<string, unknown>;
 
@@ -42,7 +42,7 @@ function given(schema: z.core.$ZodType, value: unknown, unknown: string[]): unkn
   const fields = Object.entries(value).flatMap(([name, field]): [string, unknown][] => {
     const known = Object.hasOwn(shape, name) ? shape[name] : undefined;
     if (names.length > 0 && known === undefined) {
-      const near = nearestName(name, names);
+      const near = nearestArgument(name, names);
       const remedy = near === undefined ? `it takes ${names.join(", ")}` : `did you mean ${near}?`;
       // A null stands for nothing: no client meant it.
       if (field !== null) unknown.push(`unknown argument ${JSON.stringify(name.slice(0, 64))}; ${remedy}`);
