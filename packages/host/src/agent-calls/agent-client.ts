@@ -23,7 +23,7 @@ import type {
   PrepareRequestJson,
   PrepareSnapshotResponseJson,
 } from "@cloche/protocol/guest";
-import type { AgentConnections } from "./agent-connections.ts";
+import type { AgentConnections, AgentEnd } from "./agent-connections.ts";
 import { TooLateError, type WholeAnswer, wholeAnswer } from "./whole-answer.ts";
 
 export interface AgentAddress {
@@ -153,11 +153,7 @@ export class AgentClient {
   async #post(method: keyof typeof methods, text: string): Promise<WholeAnswer> {
     const sending: Sending = methods[method];
     const { connections, cut } = this.#options;
-    const end = {
-      host: this.#address.agentHost,
-      port: this.#address.agentPort,
-      key: channelKeyOf(this.#secret),
-    };
+    const end = this.#end;
     if (sending.isRepeatable !== true) await connections?.check(end, cut);
     const first = this.#request(method, text);
     try {
@@ -195,17 +191,17 @@ export class AgentClient {
     });
   }
 
+  get #end(): AgentEnd {
+    const { agentHost: host, agentPort: port } = this.#address;
+    return { host, port, key: channelKeyOf(this.#secret) };
+  }
+
   #way(): ClientRequestArgs {
-    const { agentHost: host, agentPort: port, channel } = this.#address;
-    if (channel !== 1) return { host, port, agent: false };
-    const end = { host, port, key: channelKeyOf(this.#secret) };
-    return (
-      this.#options.connections?.optionsFor(end) ?? {
-        host,
-        port,
-        createConnection: () => connectToAgent(end),
-      }
-    );
+    const end = this.#end;
+    const { host, port } = end;
+    if (this.#address.channel !== 1) return { host, port, agent: false };
+    const { connections } = this.#options;
+    return connections?.optionsFor(end) ?? { host, port, createConnection: () => connectToAgent(end) };
   }
 }
 

@@ -1,5 +1,4 @@
-// Kept connections of the host to the agents, at most one idle connection for each agent: a handshake costs 4 to 12 ms, a call on a
-// kept connection 1 to 2.
+// Kept connections of the host to the agents, at most one idle connection for each agent, because each new one costs a handshake.
 //
 //   idle ──call──▶ busy ──whole answer──▶ idle ──idle for IDLE_MS, a byte or an end from the agent, the machine's end──▶ closed
 //                   └── anything else ──▶ closed
