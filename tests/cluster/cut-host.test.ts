@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, it } from "vitest";
 import { eventually } from "../fixtures/client.ts";
-import { isFrozen } from "../fixtures/unit-cgroup.ts";
+import { isRunning } from "../fixtures/unit-cgroup.ts";
 import { GATEWAYS, HOSTS } from "../lab/lab.ts";
 import { machinesOn, theCluster } from "./cluster.ts";
 
@@ -18,7 +18,7 @@ async function runningOn(id: string): Promise<string[]> {
     const home = lab.home(host);
     if (!machinesOn(home).some((machine) => machine.id === id)) return [];
     // A machine that goes just then has no cgroup: it does not run.
-    return (await isFrozen(home, id).catch(() => true)) ? [] : [host];
+    return (await isRunning(home, id).catch(() => false)) ? [host] : [];
   });
   return (await Promise.all(looks)).flat();
 }

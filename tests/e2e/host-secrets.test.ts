@@ -28,16 +28,21 @@ function secretsOfKey(name: string, pem: string): Secret[] {
   ];
 }
 
-/** Names of those that are in one of the files. */
+/** Names of those that are in one of the files. A file may go meanwhile: what is left of the ended process is removed behind SUSPENDED. */
 async function found(files: readonly string[], secrets: readonly Secret[]): Promise<string[]> {
   const names = new Set<string>();
   const longest = Math.max(...secrets.map(({ bytes }) => bytes.length));
   for (const file of files) {
     let tail = Buffer.alloc(0);
-    for await (const chunk of createReadStream(file, { highWaterMark: 4 * 1024 * 1024 })) {
-      const text = Buffer.concat([tail, chunk as Buffer]);
-      for (const { name, bytes } of secrets) if (text.includes(bytes)) names.add(name);
-      tail = text.subarray(-longest);
+    const chunks: AsyncIterable<Buffer> = createReadStream(file, { highWaterMark: 4 * 1024 * 1024 });
+    try {
+      for await (const chunk of chunks) {
+        const text = Buffer.concat([tail, chunk]);
+        for (const { name, bytes } of secrets) if (text.includes(bytes)) names.add(name);
+        tail = text.subarray(-longest);
+      }
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
     }
   }
   return [...names];

@@ -255,7 +255,7 @@ describe("a host that was lost and is back", () => {
     expect(await world.row(hostId)).toMatchObject({ generation: 4, awaitsAdmission: true });
     await world.clock.advance(8_000);
     await a.gateway.settled();
-    expect(host.admitted).toEqual([[id, unknown]]);
+    expect(host.admitted).toEqual([[id, unknown].toSorted()]);
     expect(host.machines.has(gone)).toBe(false);
     expect(host.machines.has(unknown)).toBe(true);
     expect(await world.row(hostId)).toMatchObject({ awaitsAdmission: false });

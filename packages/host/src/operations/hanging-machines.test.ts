@@ -48,6 +48,7 @@ describe("machines that hang", { timeout: 120_000 }, () => {
     await world.start();
   });
   afterEach(async () => {
+    world.hanging.clear();
     if (!stopped) await world.host.stop({ suspend: false });
     await world.reboot();
   });
