@@ -11,7 +11,7 @@ import { buildAgent } from "@cloche/agent/build";
 import { once } from "node:events";
 import { type IncomingMessage, request } from "node:http";
 import { channelKeyOf, connectToAgent } from "@cloche/base";
-import { controlSecret, keySet, sandboxId, token } from "../packages/agent/src/testing/agent-fixture.ts";
+import { controlSecret, issuer, sandboxId, token } from "../packages/agent/src/testing/agent-fixture.ts";
 import { guestBinary } from "../tests/guest/guest-fixture.ts";
 import { freePort } from "../tests/oci/registry-fixture.ts";
 
@@ -68,7 +68,7 @@ const call = async (method: string, path: string, body: object, authorization: s
   answer.resume();
   if (answer.statusCode !== 200) throw new Error(`${method} ${path}: ${answer.statusCode}`);
 };
-const identity = { sandboxId, controlSecret, keys: keySet, hostname: "box" };
+const identity = { sandboxId, controlSecret, issuer, hostname: "box" };
 await call("POST", "/cloche.guest.v1.GuestService/Assign", identity, secret);
 key = channelKeyOf(controlSecret);
 for (let service = 0; service < Number(count); service += 1) {

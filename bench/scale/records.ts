@@ -30,12 +30,10 @@ export async function fill(url: string, { hosts, records }: Scale): Promise<void
       {
         id: hostIdOf(index),
         address: `${hostIdOf(index)}.example:7090`,
-        zone: "",
         cpuClass: "",
         capacityMemoryMb: 256 * 1_024,
         version: "0.1.0",
         runtimes: ["gvisor"],
-        labels: {},
       },
       dayMs,
     );

@@ -33,12 +33,10 @@ describe.each(databaseKinds)("on $name", (kind) => {
     const aHost = (id: string) => ({
       id,
       address: `${id}.example:7090`,
-      zone: "z1",
       cpuClass: "x86-64-v3",
       capacityMemoryMb: 2 ** 33,
       version: "0.1.0",
       runtimes: ["gvisor", "qemu"],
-      labels: { disk: "fast" },
     });
     const register = (id: string, ms = leaseMs) => db.hosts.register(aHost(id), ms);
     const lostIds = async () => (await db.hosts.declareLost(graceMs)).map(({ id }) => id).toSorted();

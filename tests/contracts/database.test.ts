@@ -6,10 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
-import { Kysely } from "kysely";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { migrate } from "../../packages/gateway/src/database/migrations.ts";
-import { sqliteDialect } from "../../packages/gateway/src/database/sqlite-dialect.ts";
 import { anAuditEntry, anOperation, aSandbox } from "../../packages/gateway/src/testing/database-records.ts";
 import { startPostgres } from "../fixtures/postgres.ts";
 import { clock, databaseKinds, nowMs, rowOf } from "./database-kinds.ts";
@@ -509,40 +506,6 @@ describe("SQLite alone", () => {
         expect([name, (await stat(join(own, name))).mode & 0o777]).toEqual([name, 0o600]);
     } finally {
       await db.close();
-      await rm(own, { recursive: true });
-    }
-  });
-
-  it("begins to count what runs when it gets to know of compute time", async () => {
-    const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
-    const file = join(own, "x.db");
-    try {
-      const old = new Kysely<unknown>({ dialect: sqliteDialect(file, clock) });
-      await migrate(old, nowMs, 1);
-      await old.destroy();
-      const raw = new DatabaseSync(file);
-      raw.exec(`
-        insert into teams values ('team-a', 'A', 0);
-        insert into sandboxes values ('sbx-old', 'team-a', 1, 'n', 'SANDBOX_STATE_RUNNING', 7, 'local', 'gvisor', 'base', 2, 1024,
-          8192, '{}', '{}', '[]', '', '', '', 0, 0, null, 0, 0, 0, 0);
-        insert into sandboxes select 'sbx-twin', team_id, ordinal, name, 'SANDBOX_STATE_SUSPENDED', generation, host_id, runtime,
-          template, cpus, memory_mb, disk_mb, env, metadata, public_ports, source_sandbox_id, source_checkpoint_id,
-          error_message, first_ran_at, timeout_seconds, expires_at, idle_suspend_seconds, auto_resume, created_at, updated_at
-          from sandboxes;`);
-      raw.close();
-      const db = await openSqlite(file, clock);
-      expect(await db.usage.open(["sbx-old", "sbx-twin"])).toEqual([
-        { sandboxId: "sbx-old", startedAtMs: nowMs },
-      ]);
-      const added = { onTimeout: "delete", publicPorts: [], createdBy: "" };
-      expect(await db.sandboxes.get("sbx-old")).toMatchObject(added);
-      // Two gateways of an earlier release gave one ordinal twice.
-      expect((await db.sandboxes.all()).map(({ id, ordinal }) => [id, ordinal]).toSorted()).toEqual([
-        ["sbx-old", 1],
-        ["sbx-twin", 3],
-      ]);
-      await db.close();
-    } finally {
       await rm(own, { recursive: true });
     }
   });

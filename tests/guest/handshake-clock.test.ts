@@ -66,7 +66,7 @@ test("a call reaches an agent whose clock is set forward within the call's hands
   });
   agent = started;
   const [line] = (await once(started.stdout, "data")) as [Buffer];
-  const address = { agentHost: "127.0.0.1", agentPort: Number(line.toString()), channel: 1 as const };
+  const address = { agentHost: "127.0.0.1", agentPort: Number(line.toString()) };
   const answer = await new AgentClient(address, "secret").getActivity();
   // The first handshake failed, although the agent has the key.
   expect(answer.openRequests).toBe(2);

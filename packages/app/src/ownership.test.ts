@@ -172,7 +172,7 @@ describe("the same installation", () => {
     await copy.claim();
   });
 
-  it("takes a database and a store of an earlier release, which have no owner", async () => {
+  it("takes a database and a store that have no owner", async () => {
     const one = await service("one");
     await (await one.claim()).release();
     expect((await database.ownership.owner())?.home).toBe(one.parts.home);

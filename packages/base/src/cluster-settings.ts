@@ -32,14 +32,6 @@ const address: Parse<string> = (text) => {
 
 const addresses: Parse<string[]> = (text) => text.split(",").map((one) => address(one.trim()));
 
-const label = /^[a-z0-9][a-z0-9._/-]{0,62}=[\w./-]{0,63}$/i;
-
-const labels: Parse<string[]> = (text) => {
-  const pairs = text.split(",").map((one) => one.trim());
-  if (!pairs.every((one) => label.test(one))) throw new Error("no labels");
-  return pairs;
-};
-
 export const clusterSettings = {
   clusterSecretFile: setting(
     "CLOCHE_CLUSTER_SECRET_FILE",
@@ -90,20 +82,6 @@ export const clusterSettings = {
     nodeIdOf(hostname()),
     matching(nodeIdPattern),
     "1 to 63 of a-z, 0-9 and -, not beginning with -",
-  ),
-  zone: setting(
-    "CLOCHE_ZONE",
-    "zone",
-    "",
-    matching(/^[\w.-]{0,63}$/),
-    "at most 63 letters, digits, dots and dashes",
-  ),
-  hostLabels: setting(
-    "CLOCHE_HOST_LABELS",
-    "host_labels",
-    [] as string[],
-    labels,
-    "name=value pairs separated by commas, such as gpu=none,disk=nvme",
   ),
   hostMemoryMb: setting(
     "CLOCHE_HOST_MEMORY_MB",

@@ -173,6 +173,3 @@ export const defaults = {
   /** The agent's port inside every sandbox: above Linux's ephemeral ports, where programs rarely listen. */
   agentPort: 61_070,
 } as const;
-
-/** The agent's port in the first release, whose machines may still run. */
-export const firstReleaseAgentPort = 4_070;

@@ -24,7 +24,7 @@ import { programEnvironment } from "../exec/index.ts";
 import type { ProcessTable } from "../processes/index.ts";
 import type { Guest, Spawner } from "../spawner/index.ts";
 import { BlobCache } from "../images/blobs.ts";
-import { type ImageConfig, parseConfig } from "../images/manifest.ts";
+import type { ImageConfig } from "../images/manifest.ts";
 import { pull, PullError } from "../images/pull.ts";
 import type { PulledImage, PullRequest } from "../images/pull-protocol.ts";
 
@@ -193,16 +193,10 @@ export class ContainerLauncher implements Launcher {
     try {
       const file = JSON.parse(readFileSync(join(folder, "container.json"), "utf8")) as ContainerFile;
       if (!existsSync(join(folder, "rootfs"))) return undefined;
-      return { ...file, pulled: { ...file.pulled, config: this.#wholeConfig(file.pulled) } };
+      return file;
     } catch {
       return undefined;
     }
-  }
-
-  /** An older release kept fewer fields; the image's own config has them all. */
-  #wholeConfig({ config, blobs }: PulledImage): ImageConfig {
-    if ("healthCheck" in config) return config;
-    return parseConfig(new BlobCache(join(this.#parts.folder, "images")).bytes(blobs[1] ?? ""));
   }
 
   #folder(name: string): string {

@@ -154,7 +154,7 @@ describe("an assigned agent", () => {
 
   it("takes no token of an issuer that is no longer the gateway's", async () => {
     const issuer = "https://elsewhere.test";
-    expect((await fixture.control("SetVerificationKeys", { issuer })).status).toBe(200);
+    expect((await fixture.assign({ issuer }, controlSecret)).status).toBe(200);
     expect((await fixture.call("GET", "/v1/store")).status).toBe(401);
   });
 

@@ -77,7 +77,6 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
   return [
     method("Prepare", (body) => inTurn(() => service.prepare(body))),
     method("Assign", (body, { request }) => inTurn(() => service.assign(body, request.socket))),
-    method("SetVerificationKeys", (body) => inTurn(async () => service.setVerificationKeys(body))),
     method("GetActivity", () => service.getActivity()),
     method("PrepareCheckpoint", (body) => inTurn(() => service.prepareCheckpoint(body))),
     method("PrepareSnapshot", () => inTurn(() => service.prepareSnapshot())),
@@ -145,12 +144,6 @@ class GuestService {
     processes.connectionsLost();
     log.info("assigned", { sandbox_id: request.sandboxId, started, failed });
     return { agentVersion, startedServices: started, failedServices: failed };
-  }
-
-  setVerificationKeys(body: JsonObject): GuestEmptyJson {
-    const { identity, channelKeys } = this.#parts;
-    identity.setIssuer(optionalString(body, "issuer") ?? "", channelKeys);
-    return {};
   }
 
   getActivity(): ActivityResponseJson {
@@ -276,7 +269,7 @@ function readAssign(body: JsonObject): Assignment {
     sandboxId,
     controlSecret,
     hostname: checkHostname(optionalString(request, "hostname") ?? ""),
-    issuer: optionalString(readObject(request["keys"], "keys"), "issuer") ?? "",
+    issuer: optionalString(request, "issuer") ?? "",
     env: optionalEnvironment(request, "env") ?? {},
     entropy: Buffer.from(optionalString(request, "entropyBase64") ?? "", "base64"),
     wallClockMs: typeof wallClockMs === "number" && Number.isFinite(wallClockMs) ? wallClockMs : 0,
@@ -288,12 +281,4 @@ function readAssign(body: JsonObject): Assignment {
     blockDevice: optionalString(request, "blockDevice") ?? "",
     maxProcesses: optionalInteger(request, "maxProcesses", 0, 1_000_000) || undefined,
   };
-}
-
-function readObject(value: unknown, name: string): JsonObject {
-  if (value === undefined || value === null) return {};
-  if (typeof value !== "object" || Array.isArray(value)) {
-    throw new ClocheError("invalid_argument", `${name} must be an object`);
-  }
-  return value as JsonObject;
 }

@@ -4,7 +4,6 @@
  */
 import { ClocheError } from "@cloche/protocol";
 import { TokenVerifier } from "../auth/token-verifier.ts";
-import type { ChannelKeys } from "../auth/channel-keys.ts";
 import type { Log } from "../log.ts";
 import type { Guest } from "../spawner/index.ts";
 
@@ -75,11 +74,6 @@ export class Identity {
     this.#env = sandbox.env;
     this.#dnsServers = sandbox.dnsServers;
     this.#hostname = sandbox.hostname;
-  }
-
-  setIssuer(issuer: string, keys: ChannelKeys): void {
-    if (this.#sandboxId === "") throw new ClocheError("failed_precondition", "the agent is not assigned yet");
-    this.#verifier = new TokenVerifier(this.#sandboxId, issuer, keys);
   }
 }
 

@@ -10,7 +10,7 @@ import {
   type AgentFixture,
   bootstrapSecret,
   controlSecret,
-  keySet,
+  issuer,
   sandboxId,
   startAgent,
   token,
@@ -62,7 +62,7 @@ const assign = () =>
   ask(bootstrapSecret, "POST", `${control}Assign`, bootstrapSecret, {
     sandboxId,
     controlSecret,
-    keys: keySet,
+    issuer,
   });
 
 describe("the channel", () => {
@@ -105,7 +105,7 @@ describe("the channel", () => {
     await once(kept, "secureConnect");
     const ended = once(kept, "close");
     kept.resume();
-    const next = { sandboxId, controlSecret: "third", keys: keySet };
+    const next = { sandboxId, controlSecret: "third", issuer };
     expect(await ask(controlSecret, "POST", `${control}Assign`, controlSecret, next)).toBe(200);
     await ended;
     expect(await ask(controlSecret, "GET", "/v1/store", token())).toMatch(noHandshake);

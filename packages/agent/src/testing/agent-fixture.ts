@@ -15,8 +15,6 @@ export const issuer = "https://gateway.test";
 export const bootstrapSecret = "bootstrap-secret";
 export const controlSecret = "control-secret";
 
-export const keySet = { issuer };
-
 const channelKey = channelKeyOf(controlSecret);
 
 /** An inner token; `claims` and `header` override those of a valid token, `key` is the channel key. */
@@ -116,7 +114,7 @@ export async function startAgent(
     call,
     control,
     assign: (changes = {}, secret = bootstrapSecret) =>
-      control("Assign", { sandboxId, controlSecret, keys: keySet, ...changes }, secret),
+      control("Assign", { sandboxId, controlSecret, issuer, ...changes }, secret),
     close: async () => {
       await agent.close();
       if (options.diskPath === undefined) rmSync(diskPath, { recursive: true, force: true });

@@ -59,7 +59,6 @@ export async function printHosts(config: Config, json: boolean): Promise<void> {
       id: host.id,
       state: host.isLost ? "lost" : host.state,
       address: host.address,
-      zone: host.zone,
       generation: host.generation,
       cpu_class: host.cpuClass,
       reserved_memory_mb: host.reservedMemoryMb,
@@ -73,11 +72,10 @@ export async function printHosts(config: Config, json: boolean): Promise<void> {
     host.id,
     host.isLost ? "lost" : host.state,
     host.address,
-    host.zone || "-",
     `${host.reservedMemoryMb}/${host.capacityMemoryMb} MiB`,
     host.version,
   ]);
-  printTable([["HOST", "STATE", "ADDRESS", "ZONE", "RESERVED", "VERSION"], ...rows]);
+  printTable([["HOST", "STATE", "ADDRESS", "RESERVED", "VERSION"], ...rows]);
 }
 
 /** Lets another key join under the id. */

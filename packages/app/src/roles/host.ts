@@ -187,10 +187,8 @@ async function listen(
 const registrationOf = (config: Config, port: number): ReturnType<ClusterParts["registration"]> => ({
   hostId: config.nodeId,
   address: advertised(config, port),
-  zone: config.zone,
   capacityMemoryMb: capacityMb(config),
   version: packageVersion(),
-  labels: Object.fromEntries(config.hostLabels.map((label) => label.split("=") as [string, string])),
 });
 
 function requireHeld({ lease }: Host): void {

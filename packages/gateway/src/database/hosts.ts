@@ -19,13 +19,11 @@ export interface HostDescription {
   id: string;
   /** host:port */
   address: string;
-  zone: string;
   cpuClass: string;
   capacityMemoryMb: number;
   version: string;
   /** The default comes first. */
   runtimes: readonly string[];
-  labels: Readonly<Record<string, string>>;
 }
 
 export interface HostRecord extends HostDescription {
@@ -56,12 +54,10 @@ export class Hosts {
   async register(host: HostDescription, leaseMs: number): Promise<HostRecord> {
     const said = {
       address: host.address,
-      zone: host.zone,
       cpu_class: host.cpuClass,
       capacity_memory_mb: host.capacityMemoryMb,
       version: host.version,
       runtimes: JSON.stringify(host.runtimes),
-      labels: JSON.stringify(host.labels),
       lease_until: this.#fromNow(leaseMs),
       lost_at: null,
     };
@@ -229,12 +225,10 @@ const hostFromRow = (row: HostRow): HostRecord => ({
   isLost: row.lost_at !== null,
   awaitsAdmission: row.awaits_admission !== 0,
   address: row.address,
-  zone: row.zone,
   cpuClass: row.cpu_class,
   capacityMemoryMb: row.capacity_memory_mb,
   reservedMemoryMb: row.reserved_memory_mb,
   state: row.state as HostState,
   version: row.version,
   runtimes: JSON.parse(row.runtimes) as string[],
-  labels: JSON.parse(row.labels) as Record<string, string>,
 });

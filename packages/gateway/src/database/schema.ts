@@ -188,7 +188,6 @@ export interface HostRow {
   /** When a gateway declared the host lost; null: it is not lost. */
   lost_at: number | null;
   address: string;
-  zone: string;
   cpu_class: string;
   capacity_memory_mb: number;
   reserved_memory_mb: number;
@@ -197,8 +196,6 @@ export interface HostRow {
   version: string;
   /** JSON: a list, the default first. */
   runtimes: string;
-  /** JSON: an object of texts. */
-  labels: string;
   /** 1: the host registered again after its loss, and was not yet told which machines are still its own. */
   awaits_admission: number;
 }

@@ -1,4 +1,4 @@
-/** The tables about storage (stored-names.ts). Like every migration, never edited once it has shipped. */
+/** The tables about storage (stored-names.ts), a part of version 1 of the schema. */
 import type { Kysely } from "kysely";
 
 // oxlint-disable-next-line max-lines-per-function -- a schema, written down once
@@ -64,6 +64,4 @@ export async function makeStorageTables(
     .insertInto("storage_sweep")
     .values({ id: 1, host_id: "", lease_until: 0, listed_at: 0 } as object)
     .execute();
-  // From this version on images have names like all other objects.
-  await schema.dropTable("image_packs").execute();
 }

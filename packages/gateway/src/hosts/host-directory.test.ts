@@ -27,12 +27,10 @@ afterEach(async () => {
 const aHost = (id: string) => ({
   id,
   address: `${id}.example:7090`,
-  zone: "",
   cpuClass: "",
   capacityMemoryMb: 1,
   version: "0.1.0",
   runtimes: ["gvisor"],
-  labels: {},
 });
 const register = (ids: string[], leaseMs = 600_000) =>
   Promise.all(ids.map((id) => db.hosts.register(aHost(id), leaseMs)));

@@ -22,11 +22,11 @@ export function registryService(
   return {
     registerHost: (request, context) =>
       asHost(context, request.hostId, async () => {
-        const { hostId: id, address, zone, cpuClass, version, runtimes, labels } = request;
+        const { hostId: id, address, cpuClass, version, runtimes } = request;
         if (address === "")
           throw new ClocheError("invalid_argument", "address is missing; it must be host:port");
         const capacityMemoryMb = Number(request.capacityMemoryMb);
-        const said = { id, address, zone, cpuClass, capacityMemoryMb, version, runtimes, labels };
+        const said = { id, address, cpuClass, capacityMemoryMb, version, runtimes };
         const host = await directory.register(said);
         return { ...leaseOf(host), wasLost: host.awaitsAdmission };
       }),

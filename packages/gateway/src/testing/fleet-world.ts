@@ -152,10 +152,8 @@ export class FleetWorld {
 export const aHost = (id: string): HostDescription => ({
   id,
   address: `${id}.example:7090`,
-  zone: "",
   cpuClass: "",
   capacityMemoryMb: 8_192,
   version: "0.1.0",
   runtimes: ["gvisor"],
-  labels: {},
 });

@@ -21,7 +21,6 @@ export function agentAnswers(host: string, port: number, timeoutMs: number): Pro
     // A deadline for the whole try: a socket's own timeout restarts with every byte.
     const deadline = setTimeout(() => over(false), timeoutMs);
     socket.on("secureConnect", () => over(false));
-    // An agent older than the channel answers the handshake with HTTP, which counts as well.
     socket.on("error", (error) => over(isForeignAgent(error)));
     socket.on("close", () => over(false));
   });

@@ -1,6 +1,7 @@
-import { createServer } from "node:http";
+import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
-import { dataPlaneStatus } from "@cloche/protocol";
+import { channelKeyOf, preSharedKeyOf } from "@cloche/base";
+import { channel, dataPlaneStatus } from "@cloche/protocol";
 import { expect, it } from "vitest";
 import { AgentClient } from "./agent-client.ts";
 
@@ -9,7 +10,8 @@ it.each([
   [429, "resource_exhausted", 429],
   [409, "failed_precondition", 409],
 ])("an agent's %i stays what it is for the caller", async (status, code, answered) => {
-  const agent = createServer((_request, response) => {
+  const psk = preSharedKeyOf(channelKeyOf("secret"));
+  const agent = createServer({ pskCallback: () => psk, ciphers: channel.cipher }, (_request, response) => {
     response.writeHead(status, { "content-type": "application/json" });
     response.end(JSON.stringify({ code, message: "of the agent" }));
   });

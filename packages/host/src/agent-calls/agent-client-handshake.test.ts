@@ -22,7 +22,7 @@ async function activityOf(...keys: (Buffer | null)[]): Promise<unknown> {
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
-  return new AgentClient({ agentHost: "127.0.0.1", agentPort: port, channel: 1 }, "secret")
+  return new AgentClient({ agentHost: "127.0.0.1", agentPort: port }, "secret")
     .getActivity()
     .catch((error: unknown) => error);
 }

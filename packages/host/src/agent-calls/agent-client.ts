@@ -17,7 +17,6 @@ import type {
   AttachDiskRequestJson,
   AttachDiskResponseJson,
   DetachDiskResponseJson,
-  GuestKeySetJson,
   PrepareCheckpointRequestJson,
   PrepareCheckpointResponseJson,
   PrepareRequestJson,
@@ -29,8 +28,6 @@ import { TooLateError, type WholeAnswer, wholeAnswer } from "./whole-answer.ts";
 export interface AgentAddress {
   agentHost: string;
   agentPort: number;
-  /** Absent: the agent is older than the channel and is called over plain HTTP. */
-  channel?: 1;
 }
 
 /** Limit of answers that name paths or services. Quick calls have small answers, because many may be under way at once. */
@@ -49,7 +46,6 @@ const methods = {
   Prepare: { deadlineMs: QUICK_MS },
   // The connection belongs to the former secret.
   Assign: { deadlineMs: SLOW_MS, isLast: true },
-  SetVerificationKeys: { deadlineMs: QUICK_MS, isRepeatable: true },
   GetActivity: { deadlineMs: QUICK_MS, isRepeatable: true },
   PrepareCheckpoint: { deadlineMs: FLUSH_MS, isRepeatable: true },
   PrepareSnapshot: { deadlineMs: FLUSH_MS, isRepeatable: true },
@@ -91,9 +87,6 @@ export class AgentClient {
   }
   assign(body: AssignRequestJson): Promise<Required<AssignResponseJson>> {
     return this.#call("Assign", body, { agentVersion: "", startedServices: [], failedServices: [] });
-  }
-  setVerificationKeys(body: GuestKeySetJson): Promise<object> {
-    return this.#call("SetVerificationKeys", body, {});
   }
   getActivity(): Promise<Required<ActivityResponseJson>> {
     const nothing = { lastActivityUnixMs: 0, runningExecs: 0, openRequests: 0, cpuMs: 0 };
@@ -199,7 +192,6 @@ export class AgentClient {
   #way(): ClientRequestArgs {
     const end = this.#end;
     const { host, port } = end;
-    if (this.#address.channel !== 1) return { host, port, agent: false };
     const { connections } = this.#options;
     return connections?.optionsFor(end) ?? { host, port, createConnection: () => connectToAgent(end) };
   }

@@ -40,7 +40,7 @@ afterEach(() => {
 
 const client = (cut?: AbortSignal): AgentClient => {
   const { port } = server.address() as AddressInfo;
-  const address = { agentHost: "127.0.0.1", agentPort: port, channel: 1 as const };
+  const address = { agentHost: "127.0.0.1", agentPort: port };
   return new AgentClient(address, "secret", { connections, ...(cut && { cut }) });
 };
 const idle = (count: number) => expect.poll(() => connections.idle).toBe(count);

@@ -1,6 +1,6 @@
 // The agents of this host's machines: clients for calls, the content of Assign, and the keys that verify tokens.
 import { createHash } from "node:crypto";
-import type { Clock, KeySet, Log } from "@cloche/base";
+import type { Clock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { AssignRequestJson } from "@cloche/protocol/guest";
 import type { MachineRecord } from "../machines/machine-record.ts";
@@ -15,7 +15,6 @@ export interface AgentsParts {
   /** Name servers that sandboxes ask. */
   dnsServers: readonly string[];
   clock: Clock;
-  log: Log;
   randomBytes: (length: number) => Uint8Array;
 }
 
@@ -24,9 +23,6 @@ type AssignedTo = Pick<MachineRecord, "id" | "name" | "env" | "blockDevice">;
 
 /** Most users' processes of one sandbox. The machine's own limit is far above. */
 export const MAX_PROCESSES = 4_096;
-
-/** The gateway waits for agents to take new keys, at most this long. */
-const KEYS_PATIENCE_MS = 3_000;
 
 export class Agents {
   readonly keys: VerificationKeys;
@@ -120,38 +116,12 @@ export class Agents {
     return {
       sandboxId: to.id,
       hostname: hostnameOf(to),
-      keys: this.keys.forAgents,
+      issuer: this.keys.current.issuer,
       env: to.env,
       maxProcesses: MAX_PROCESSES,
       dnsServers: [...this.#parts.dnsServers],
       blockDevice: to.blockDevice ?? "",
     };
-  }
-
-  /**
-   * Stores the key set and pushes it to the agents that verify tokens themselves. Does not wait for slow agents: they get it a little
-   * later, or with their next Assign.
-   */
-  async setKeys(keys: KeySet): Promise<void> {
-    const { machines, clock } = this.#parts;
-    await this.keys.set(keys);
-    const pushes = machines
-      .all()
-      // Only agents without the channel read keys; for the others the edge verifies.
-      .filter(({ phase, channel }) => phase === "running" && channel === undefined)
-      .map((record) => this.#pushKeys(record));
-    const patience = new AbortController();
-    const waited = clock.sleep(KEYS_PATIENCE_MS, patience.signal).catch(() => undefined);
-    await Promise.race([Promise.all(pushes), waited]);
-    patience.abort();
-  }
-
-  async #pushKeys(record: MachineRecord): Promise<void> {
-    try {
-      await this.of(record).setVerificationKeys(this.keys.forAgents);
-    } catch (error) {
-      this.#parts.log.warn({ err: error, sandbox_id: record.id }, "keys not pushed");
-    }
   }
 }
 

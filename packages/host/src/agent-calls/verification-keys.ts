@@ -15,12 +15,6 @@ export class VerificationKeys {
     return this.#current;
   }
 
-  /** In the form that agents get. */
-  get forAgents(): { issuer: string; keys: { kid: string; jwkJson: string }[] } {
-    const { issuer, keys } = this.#current;
-    return { issuer, keys: keys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })) };
-  }
-
   async load(): Promise<void> {
     const known = (await readJsonFile(this.#path)) as KeySet | undefined;
     if (known) this.#current = known;

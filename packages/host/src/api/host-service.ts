@@ -191,7 +191,7 @@ export function hostService(
       }),
     setVerificationKeys: async ({ issuer, keys }, context) => {
       // Allowed even when the lease is over: a gateway sends the keys only once, when it first reaches the host.
-      await looking(context, () => agents.setKeys({ issuer, keys: keys.map(readKey) }));
+      await looking(context, () => agents.keys.set({ issuer, keys: keys.map(readKey) }));
       return {};
     },
     checkpointMachine: ({ sandboxId, checkpointId, name }, context) =>

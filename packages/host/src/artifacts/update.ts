@@ -30,9 +30,9 @@ export interface Updatable {
 /** As `cloche update --json` prints it. */
 export interface ArtifactState {
   readonly name: string;
-  /** `missing`: the next start makes it. `old`: packages have newer versions, or its packages are unknown. */
+  /** `missing`: the next start makes it. `old`: packages have newer versions. */
   readonly state: "current" | "old" | "missing";
-  /** When it was made; empty: unknown, made by an earlier release. */
+  /** When it was made; empty: it is missing. */
   readonly made_at: string;
   readonly changes: readonly PackageChange[];
 }
@@ -103,18 +103,17 @@ async function stateOf(cache: string, one: Updatable, apt: PrivateApt): Promise<
   const current = await currentVersioned(cache, one.request);
   if (current === undefined) return { name: one.name, state: "missing", made_at: "", changes: [] };
   const changes = await one.outdated(apt, current);
-  const { madeFrom } = current;
   return {
     name: one.name,
-    state: changes.length > 0 || madeFrom === undefined ? "old" : "current",
-    made_at: madeFrom === undefined ? "" : rfc3339(madeFrom.madeAtMs),
+    state: changes.length > 0 ? "old" : "current",
+    made_at: rfc3339(current.madeFrom.madeAtMs),
     changes: changes.toSorted((a, b) => (a.package < b.package ? -1 : 1)),
   };
 }
 
 /** Packages with another version than installed. A package that is no longer used (a kernel of another name) is left out. */
 function compare({ madeFrom }: VersionedArtifact, newest: Readonly<Record<string, string>>): PackageChange[] {
-  const installed = madeFrom?.versions ?? {};
+  const installed = madeFrom.versions;
   return Object.entries(newest)
     .filter(([name, version]) => installed[name] !== version)
     .map(([name, version]) => ({ package: name, installed: installed[name] ?? "", available: version }));

@@ -3,8 +3,6 @@
 //
 //   a start          uses it, without a network; builds the first
 //   cloche update    builds another if versions are newer (update.ts); the next start uses that one
-//
-// An artifact of an earlier release has no note and is keyed by its recipe alone. It is used only while there is no newer one.
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile, rfc3339, writeDurably } from "@cloche/base";
@@ -26,8 +24,7 @@ export interface VersionedRequest extends Omit<ArtifactRequest, "build"> {
 }
 
 export interface VersionedArtifact extends Artifact {
-  /** Undefined: unknown, made by an earlier release. */
-  readonly madeFrom?: MadeFrom;
+  readonly madeFrom: MadeFrom;
 }
 
 export interface MadeFrom {
@@ -81,18 +78,14 @@ export async function currentVersioned(
     if (!name.startsWith(`${kind}-`) || !name.endsWith(NOTE_SUFFIX)) continue;
     const key = name.slice(kind.length + 1, -NOTE_SUFFIX.length);
     const artifact = await noted(cache, kind, key, recipe);
-    if (artifact && artifact.madeFrom.madeAtMs >= (newest?.madeFrom?.madeAtMs ?? 0)) newest = artifact;
+    if (artifact && artifact.madeFrom.madeAtMs >= (newest?.madeFrom.madeAtMs ?? 0)) newest = artifact;
   }
-  if (newest !== undefined) return newest;
-  const path = join(cache, `${kind}-${recipe}`);
-  return (await isPresent(path)) ? { key: recipe, path } : undefined;
+  return newest;
 }
 
 /** A line about the artifact's age, for a start; undefined if it is new. */
 export function ageText({ madeFrom }: VersionedArtifact, nowMs: number): string | undefined {
-  const days = madeFrom && Math.floor((nowMs - madeFrom.madeAtMs) / DAY_MS);
-  if (days === undefined)
-    return "made by an earlier release: npx cloche update makes one of today's packages";
+  const days = Math.floor((nowMs - madeFrom.madeAtMs) / DAY_MS);
   if (days < WORTH_A_WORD_DAYS) return undefined;
   return `made ${days} days ago: npx cloche update looks for newer packages`;
 }
@@ -105,7 +98,7 @@ async function noted(
   kind: string,
   key: string,
   recipe: string,
-): Promise<(VersionedArtifact & { madeFrom: MadeFrom }) | undefined> {
+): Promise<VersionedArtifact | undefined> {
   const path = join(cache, `${kind}-${key}`);
   const note = (await readJsonFile(notePath(path)).catch(() => undefined)) as Partial<Note> | undefined;
   if (note?.format !== FORMAT || note.recipe !== recipe || !(await isPresent(path))) return undefined;

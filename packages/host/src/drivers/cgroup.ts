@@ -97,16 +97,14 @@ export class Cgroup {
   async isolate(pid: number): Promise<void> {
     const directory = this.#file("freezer", join(ISOLATED, DOZING));
     if (existsSync(directory)) return;
-    // An earlier release may have frozen the outer group, which nothing would thaw once the inner group exists.
-    await this.#setFrozen(this.#freezer, false);
     await mkdir(directory, { recursive: true });
     await writeFile(join(directory, "cgroup.procs"), String(pid));
   }
 
-  /** The group to freeze for a doze. In a machine of an earlier release: the sentry's group, or the whole machine's. */
+  /** The group to freeze for a doze; the whole machine's until `isolate`. */
   get #freezer(): string {
-    const nested = [join(ISOLATED, DOZING), ISOLATED].map((name) => this.#file("freezer", name));
-    return nested.find((directory) => existsSync(directory)) ?? this.#file("freezer", "");
+    const isolated = this.#file("freezer", join(ISOLATED, DOZING));
+    return existsSync(isolated) ? isolated : this.#file("freezer", "");
   }
 
   /** Freezes or thaws the isolated process. Thawed, it continues unless the guard of the lease has frozen it. */

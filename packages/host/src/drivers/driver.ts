@@ -61,7 +61,6 @@ export interface ReadyIdentity {
 export interface AgentAddress {
   agentHost: string;
   agentPort: number;
-  channel: 1;
 }
 
 /** Memory and disk of a machine at one instant: what suspend keeps and forks start from. */

@@ -29,7 +29,6 @@ const TRAVELLING = [
   "controlSecret",
   "nextControlSecret",
   "snapshotSecret",
-  "channel",
   "agentPort",
   "blockDevice",
 ] as const satisfies readonly (keyof MachineRecord)[];

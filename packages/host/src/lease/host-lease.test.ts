@@ -68,11 +68,9 @@ async function open(): Promise<HostLease> {
     describe: async () => ({
       hostId: "a",
       address: "a.example:7090",
-      zone: "",
       cpuClass: "",
       capacityMemoryMb: 1_024,
       version: "1",
-      labels: {},
       runtimes: ["gvisor"],
     }),
     gateways: [registry],

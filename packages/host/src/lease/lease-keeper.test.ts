@@ -59,11 +59,9 @@ function keep(clients: RegistryClient[]): void {
     description: {
       hostId: "a",
       address: "a.example:7090",
-      zone: "",
       cpuClass: "",
       capacityMemoryMb: 1_024,
       version: "1",
-      labels: {},
       runtimes: ["gvisor"],
     },
     gateways: clients,

@@ -24,12 +24,10 @@ export interface HostDescription {
   hostId: string;
   /** host:port that gateways and edges reach it on. */
   address: string;
-  zone: string;
   cpuClass: string;
   capacityMemoryMb: number;
   /** Release of the host's program. */
   version: string;
-  labels: Readonly<Record<string, string>>;
   /** The first is the default. */
   runtimes: readonly string[];
 }
@@ -138,11 +136,10 @@ export class LeaseKeeper {
 
   async #register(wasRefused: boolean): Promise<number> {
     const { description, bootMs, registered, log } = this.#parts;
-    const { capacityMemoryMb, labels, runtimes, ...rest } = description;
+    const { capacityMemoryMb, runtimes, ...rest } = description;
     const request = {
       ...rest,
       capacityMemoryMb: BigInt(capacityMemoryMb),
-      labels: { ...labels },
       runtimes: [...runtimes],
     };
     const { answer, sentMs } = await this.#call((gateway, options) => gateway.registerHost(request, options));

@@ -45,8 +45,6 @@ export interface MachineRecord extends MachineSpecRecord {
   controlSecret: string;
   /** Set before an Assign that replaces the secret: after a crash the agent may accept either. */
   nextControlSecret?: string;
-  /** The agent uses the channel. Absent: an older release assigned it; it is called over plain HTTP as long as it runs. */
-  channel?: 1;
   agentHost: string;
   agentPort: number;
   /** VM drivers: the name of the disk's block device in the guest. */

@@ -231,7 +231,8 @@ export class Machines {
       ...(record.phase === "suspended" && record.stored !== undefined && { storedImage: record.stored }),
       doze: this.#isRelayed ? 0 : this.doze.count(record.id),
       revision: record.egress?.revision ?? 0,
-      channelKey: hasChannel(record) ? channelKeyOf(record.controlSecret) : new Uint8Array(),
+      // Without a secret there is no agent to reach yet.
+      channelKey: record.controlSecret === "" ? new Uint8Array() : channelKeyOf(record.controlSecret),
     });
   }
 }
@@ -241,10 +242,6 @@ const isReached = ({ phase, agentHost, agentPort }: MachineRecord, former: Machi
   agentHost === former.agentHost &&
   agentPort === former.agentPort &&
   (phase === "running" || phase === "suspending" || phase === "starting" || phase === "resuming");
-
-/** Without a secret there is no agent to reach yet. */
-const hasChannel = ({ channel, controlSecret }: MachineRecord): boolean =>
-  channel === 1 && controlSecret !== "";
 
 const phaseNumbers: Record<MachinePhaseName, MachinePhase> = {
   starting: MachinePhase.STARTING,

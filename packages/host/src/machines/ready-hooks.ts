@@ -28,7 +28,6 @@ export function readyHooks(parts: ReadyHooksParts, runtime: Runtime): ReadyHooks
       await new AgentClient(agent, secret).prepare({
         entropyBase64: Buffer.from(randomBytes(ENTROPY_BYTES)).toString("base64"),
         maxProcesses: MAX_PROCESSES,
-        keys: agents.keys.forAgents,
       });
     },
     async assign(agent, secret) {

@@ -101,11 +101,4 @@ describe("machines that hang", { timeout: 120_000 }, () => {
     await Promise.all(ids.map((sandboxId) => client().destroyMachine({ sandboxId })));
     expect(world.machines.size).toBe(0);
   });
-
-  it("are not waited for with new keys, which only agents of before the channel read", async () => {
-    const [id = ""] = await make(MANY);
-    world.hanging.add(id);
-    await client().setVerificationKeys({ issuer: "i", keys: [] });
-    expect(world.effects.filter((name) => name === "agent SetVerificationKeys")).toEqual([]);
-  });
 });

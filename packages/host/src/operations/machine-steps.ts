@@ -72,7 +72,6 @@ export async function noteRunning(
     agentHost: running.agentHost,
     agentPort: running.agentPort,
     controlSecret: running.bootstrapSecret ?? "",
-    channel: 1 as const,
     ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
   };
   await machines.change(id, fields, options);

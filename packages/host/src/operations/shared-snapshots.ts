@@ -17,7 +17,6 @@ export interface TakenSnapshot {
   /** The secret that the agent in the image accepts. */
   controlSecret: string;
   nextControlSecret?: string;
-  channel?: 1;
   blockDevice?: string;
   /** The source was suspended without memory: the snapshot is its disk alone, and a clone starts cold. */
   isDiskOnly?: true;
@@ -161,12 +160,11 @@ export class SharedSnapshots {
 }
 
 function inheritedFrom(record: MachineRecord, name: string): TakenSnapshot {
-  const { controlSecret, nextControlSecret, channel, blockDevice } = record;
+  const { controlSecret, nextControlSecret, blockDevice } = record;
   return {
     name,
     controlSecret,
     ...(nextControlSecret === undefined ? {} : { nextControlSecret }),
-    ...(channel === undefined ? {} : { channel }),
     ...(blockDevice === undefined ? {} : { blockDevice }),
   };
 }

@@ -35,10 +35,8 @@ export class FakeCluster {
       registration: () => ({
         hostId: "a",
         address: "a.example:7090",
-        zone: "",
         capacityMemoryMb: 1_024,
         version: "1",
-        labels: {},
       }),
       gateways: [this.#gateway as unknown as RegistryClient],
       guard,

@@ -147,7 +147,7 @@ export class FakeWorld {
     const files = { id: `ahead-${randomBytes(4).toString("hex")}`, dir: "", diskImage: "" };
     const memory = { ...newMemory(), attached: true };
     const machine = await this.#begin(files, memory, this.#generation);
-    const agent = { agentHost: "127.0.0.1", agentPort: machine.port, channel: 1 as const };
+    const agent = { agentHost: "127.0.0.1", agentPort: machine.port };
     const identity = (await this.#hooks?.assign(agent, memory.secret)) as ReadyIdentity;
     this.machines.delete(files.id);
     this.#ahead = { machine, identity };

@@ -6,7 +6,7 @@
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { allDone, CleanupStack, step, Turns } from "@cloche/base";
-import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
+import { ClocheError, defaults } from "@cloche/protocol";
 import { DiskFault } from "../../disk/disk.ts";
 import { readCpuClass } from "../../images/cpu-class.ts";
 import type { Native } from "../../sys/native.ts";
@@ -227,10 +227,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     from: SnapshotFiles,
     resources: MachineResources,
   ): Promise<RunningMachine> {
-    const { agentRootDir, agentPort = firstReleaseAgentPort } = await requireRestorable(
-      from.dir,
-      await this.#madeWith(),
-    );
+    const { agentRootDir, agentPort } = await requireRestorable(from.dir, await this.#madeWith());
     await this.stopMachine(files);
     return this.#first((turn) =>
       CleanupStack.guard(async (cleanup) => {
@@ -289,9 +286,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     hooks: SnapshotHooks,
   ): Promise<SnapshotTimes> {
     const unit = await this.#machines.living(files);
-    const { agentRootDir, runscVersion } = unit.record;
-    const agent = { agentRootDir, agentPort: unit.agent.agentPort };
-    const madeWith = { ...(await this.#madeWith(agentRootDir, runscVersion ?? "")), ...agent };
+    const madeWith = await this.#madeWith(unit.record);
     if (!options.stop) requireForkable(madeWith, await this.#madeWith());
     await allDone([hooks.flush(), noteMadeWith(into.dir, madeWith, options.stop)]);
     try {
@@ -362,16 +357,17 @@ export class GvisorDriver implements MachineDriver, Freezer {
     return this.#ready?.takeBlank(resources, restored === undefined && resources.diskMb === defaults.diskMb);
   }
 
-  /** The `MadeWith` of images that such a sentry writes; default: a sentry started now. `runscVersion` empty: version unknown. */
-  async #madeWith(
+  /** The `MadeWith` of images that such a sentry writes; default: a sentry started now. */
+  async #madeWith({
     agentRootDir = this.#options.agentRoot.dir,
     runscVersion = this.#options.runscVersion,
-  ): Promise<MadeWith> {
+    agentPort = defaults.agentPort as number,
+  } = {}): Promise<MadeWith> {
     const platform = this.#platforms.get(runscVersion) ?? platformKey(runscVersion);
     this.#platforms.set(runscVersion, platform);
     this.#cpuClass ??= readCpuClass();
     const cpu = { platform: await platform, cpuClass: await this.#cpuClass };
-    return { agentRootDir, ...cpu, ...(runscVersion !== "" && { runscVersion }) };
+    return { agentRootDir, ...cpu, runscVersion, agentPort };
   }
 
   #newSecret(): string {

@@ -42,22 +42,15 @@ export async function requireRestorable(dir: string, present: MadeWith): Promise
   return { ...madeWith, agentRootDir };
 }
 
-/** Hosts of equal class restore each other's images. Undefined: an earlier release noted too little to tell the class. */
-export function memoryClassOf({ cpuClass, runscVersion }: MadeWith): string | undefined {
-  return cpuClass === undefined || runscVersion === undefined
-    ? undefined
-    : `${cpuClass}.gvisor-${runscVersion}`;
-}
+/** Hosts of equal class restore each other's images. */
+export const memoryClassOf = ({ cpuClass, runscVersion }: MadeWith): string =>
+  `${cpuClass}.gvisor-${runscVersion}`;
 
 /** The class of an image on disk. */
-export const memoryClassOfImage = async (dir: string): Promise<string | undefined> =>
-  memoryClassOf(await readNote(dir));
+export const memoryClassOfImage = async (dir: string): Promise<string> => memoryClassOf(await readNote(dir));
 
-function isOfOneKind(madeWith: MadeWith, present: MadeWith): boolean {
-  if (madeWith.platform === present.platform) return true;
-  const memoryClass = memoryClassOf(madeWith);
-  return memoryClass !== undefined && memoryClass === memoryClassOf(present);
-}
+const isOfOneKind = (madeWith: MadeWith, present: MadeWith): boolean =>
+  madeWith.platform === present.platform || memoryClassOf(madeWith) === memoryClassOf(present);
 
 async function readNote(dir: string): Promise<MadeWith> {
   const known = await readJsonFile(join(dir, FILE)).catch((error: unknown) => {
@@ -73,18 +66,15 @@ async function readNote(dir: string): Promise<MadeWith> {
 function differenceOf({ runscVersion }: MadeWith, present: MadeWith): string {
   if (runscVersion === present.runscVersion)
     return "the memory was saved on another kind of processor than this host has";
-  return `the memory was saved by ${sentryText(runscVersion)}, and gVisor ${present.runscVersion} of this host cannot restore it`;
+  return `the memory was saved by gVisor ${runscVersion}, and gVisor ${present.runscVersion} of this host cannot restore it`;
 }
-
-const sentryText = (runscVersion: string | undefined): string =>
-  runscVersion === undefined ? "the gVisor of an earlier release of Cloche" : `gVisor ${runscVersion}`;
 
 /** Refuses to clone a machine whose sentry has a version that cannot be restored now. Call it before the machine is paused. */
 export function requireForkable(source: MadeWith, present: MadeWith): void {
   if (isOfOneKind(source, present)) return;
   throw new ClocheError(
     "failed_precondition",
-    `the source has run since before an upgrade, and its memory cannot be cloned: it is run by ${sentryText(source.runscVersion)}, which gVisor ${present.runscVersion} of this host cannot restore; ` +
+    `the source has run since before an upgrade, and its memory cannot be cloned: it is run by gVisor ${source.runscVersion}, which gVisor ${present.runscVersion} of this host cannot restore; ` +
       "fork from one of its checkpoints (checkpoint_id), or suspend and resume it first, which starts it from its disk with its services and without its memory",
   );
 }

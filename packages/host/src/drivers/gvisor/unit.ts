@@ -12,7 +12,6 @@ import { existsSync, renameSync, writeFileSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
-import { firstReleaseAgentPort } from "@cloche/protocol";
 import { attachDisk, detachDisk, writeBackDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
@@ -54,13 +53,10 @@ export interface UnitRecord {
   limits: CgroupLimits;
   /** Root directory of the unit's agent. An upgrade brings a new root, but a memory image needs its own. */
   agentRootDir: string;
-  /**
-   * Version of its sentry, and so of the memory images that it writes, even after a later release adopted the machine.
-   * Absent: an earlier release made the unit and did not note the version.
-   */
-  runscVersion?: string;
-  /** Port of its agent. Absent: the port of the first release. */
-  agentPort?: number;
+  /** Version of its sentry, and so of the memory images that it writes, even after a later release adopted the machine. */
+  runscVersion: string;
+  /** Port of its agent. */
+  agentPort: number;
   /** The machine that the unit belongs to. */
   machineId?: string;
   /** Disk image mounted at slot/disk. */
@@ -116,8 +112,7 @@ export class Unit {
   }
   /** Address of its agent. */
   get agent(): AgentAddress {
-    const { agentPort = firstReleaseAgentPort } = this.record;
-    return { agentHost: this.lease.agentHost, agentPort, channel: 1 };
+    return { agentHost: this.lease.agentHost, agentPort: this.record.agentPort };
   }
   /** The sentry's control socket. */
   get socket(): string {
@@ -255,7 +250,7 @@ export class Unit {
     this.#isFrozen = frozen;
   }
 
-  /** Makes the cgroups that the lease's guard needs to freeze it; a machine of an earlier release lacks them. Repeatable. */
+  /** Makes the cgroups that the lease's guard needs to freeze it. Repeatable. */
   async isolate(): Promise<void> {
     const { sandbox } = this.record;
     if (sandbox) await this.cgroup.isolate(sandbox.pid);
@@ -449,6 +444,8 @@ export const unknownUnit = (name: string): UnitRecord => ({
   name,
   slot: -1,
   agentRootDir: "",
+  runscVersion: "",
+  agentPort: 0,
   limits: limitsOf(leastShape),
 });
 

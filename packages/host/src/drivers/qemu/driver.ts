@@ -5,7 +5,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Clock, type Log, systemClock } from "@cloche/base";
-import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
+import { ClocheError, defaults } from "@cloche/protocol";
 import { Cgroup, childGroups } from "../cgroup.ts";
 import {
   type SnapshotHooks,
@@ -154,7 +154,7 @@ export class QemuDriver implements MachineDriver {
     manifest: SnapshotManifest,
     { cpus, egress }: MachineResources,
   ): Promise<RunningMachine> {
-    const { shape, bootedFrom, bootstrapSecret, agentPort = firstReleaseAgentPort } = manifest;
+    const { shape, bootedFrom, bootstrapSecret, agentPort } = manifest;
     const living = await this.#find(files);
     if (living) return this.#running(living);
     await checkDiskImage(files.diskImage);

@@ -18,6 +18,7 @@ const facts = {
   bootedFrom: { kernel: "k", firstRoot: "f", systemImage: "s" },
   diskBytes: 0,
   createdAt: "2026-01-01T00:00:00.000Z",
+  agentPort: 61_070,
 };
 let dir = "";
 

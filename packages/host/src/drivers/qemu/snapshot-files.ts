@@ -36,8 +36,8 @@ export interface SnapshotManifest {
   readonly createdAt: string;
   /** Only in a template: the secret that its agent accepts for the first Assign. */
   readonly bootstrapSecret?: string;
-  /** Port of its agent. Absent: the port of the first release. */
-  readonly agentPort?: number;
+  /** Port of its agent. */
+  readonly agentPort: number;
 }
 
 export const snapshotPaths = (dir: string) => ({
@@ -52,9 +52,8 @@ export const snapshotPaths = (dir: string) => ({
 export async function sealSnapshot(
   dir: string,
   platform: VmPlatform,
-  facts: Pick<SnapshotManifest, "shape" | "bootedFrom" | "diskBytes" | "createdAt"> & {
+  facts: Pick<SnapshotManifest, "shape" | "bootedFrom" | "diskBytes" | "createdAt" | "agentPort"> & {
     bootstrapSecret?: string;
-    agentPort?: number;
   },
 ): Promise<void> {
   const manifest: SnapshotManifest = {

@@ -6,7 +6,6 @@
 // Nothing here outlives the namespace, which network/ makes and removes.
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { firstReleaseAgentPort } from "@cloche/protocol";
 import type { NetworkLease } from "../network-slots.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { guestNetwork } from "./guest-network.ts";
@@ -16,7 +15,7 @@ export async function prepareTap(
   environment: VmEnvironment,
   lease: NetworkLease,
   dir: string,
-  { uid, agentPort = firstReleaseAgentPort }: { uid: number; agentPort?: number },
+  { uid, agentPort }: { uid: number; agentPort: number },
 ): Promise<void> {
   const { tap, gatewayAddress, gatewayMac, guestAddress, guestMac, prefixLength } = guestNetwork;
   const links = [

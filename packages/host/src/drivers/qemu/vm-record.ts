@@ -14,8 +14,8 @@ export interface VmRecord {
   /** Unprivileged user that its QEMU runs as. */
   readonly uid: number;
   readonly bootstrapSecret?: string;
-  /** Port of its agent. Absent: the port of the first release. */
-  readonly agentPort?: number;
+  /** Port of its agent. */
+  readonly agentPort: number;
   /** Keys of the parts that it, or its template, booted with. */
   readonly bootedFrom: SnapshotManifest["bootedFrom"];
   /** Network slot; absent until one is leased. */

@@ -43,6 +43,7 @@ async function adopted(answer: Answering): Promise<Vm> {
     shape: { vcpus: 1, memoryMb: 256 },
     cpus: 1,
     uid: 1,
+    agentPort: 61_070,
     bootedFrom: { kernel: "", firstRoot: "", systemImage: "" },
     slot: 1,
     bootId: await hostBootId(),

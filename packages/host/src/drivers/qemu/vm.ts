@@ -11,7 +11,7 @@
 import { readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
-import { ClocheError, type Egress, firstReleaseAgentPort } from "@cloche/protocol";
+import { ClocheError, type Egress } from "@cloche/protocol";
 import { Cgroup } from "../cgroup.ts";
 import { ImageMismatchError, type MachineFiles } from "../driver.ts";
 import type { NetworkLease } from "../network-slots.ts";
@@ -108,7 +108,7 @@ export class Vm {
     return this.#lease.agentHost;
   }
   get agentPort(): number {
-    return this.record.agentPort ?? firstReleaseAgentPort;
+    return this.record.agentPort;
   }
   get directory(): string {
     return vmDirectory(this.files.dir);

@@ -99,12 +99,12 @@ export interface MadeWith {
   agentRootDir: string;
   /** Digest of the sentry's version and all flags of the CPU. If equal, the image can be restored. */
   platform: string;
-  /** Class of that CPU (images/cpu-class.ts). Equal class and `runscVersion` restore too. Absent: an earlier release wrote the image. */
-  cpuClass?: string;
-  /** Version of that sentry. Absent: an earlier release wrote the image, or started the sentry. */
-  runscVersion?: string;
-  /** Only for an image of a machine: port of its agent. Absent: made by the first release. */
-  agentPort?: number;
+  /** Class of that CPU (images/cpu-class.ts). Equal class and `runscVersion` restore too. */
+  cpuClass: string;
+  /** Version of that sentry. */
+  runscVersion: string;
+  /** Port of its agent. */
+  agentPort: number;
 }
 
 export async function platformKey(runscVersion: string): Promise<string> {

@@ -34,78 +34,6 @@ export declare type GuestEmptyJson = {
 export declare const GuestEmptySchema: GenMessage<GuestEmpty, {jsonType: GuestEmptyJson}>;
 
 /**
- * @generated from message cloche.guest.v1.GuestKey
- */
-export declare type GuestKey = Message<"cloche.guest.v1.GuestKey"> & {
-  /**
-   * @generated from field: string kid = 1;
-   */
-  kid: string;
-
-  /**
-   * @generated from field: string jwk_json = 2;
-   */
-  jwkJson: string;
-};
-
-/**
- * @generated from message cloche.guest.v1.GuestKey
- */
-export declare type GuestKeyJson = {
-  /**
-   * @generated from field: string kid = 1;
-   */
-  kid?: string;
-
-  /**
-   * @generated from field: string jwk_json = 2;
-   */
-  jwkJson?: string;
-};
-
-/**
- * Describes the message cloche.guest.v1.GuestKey.
- * Use `create(GuestKeySchema)` to create a new message.
- */
-export declare const GuestKeySchema: GenMessage<GuestKey, {jsonType: GuestKeyJson}>;
-
-/**
- * @generated from message cloche.guest.v1.GuestKeySet
- */
-export declare type GuestKeySet = Message<"cloche.guest.v1.GuestKeySet"> & {
-  /**
-   * @generated from field: string issuer = 1;
-   */
-  issuer: string;
-
-  /**
-   * @generated from field: repeated cloche.guest.v1.GuestKey keys = 2;
-   */
-  keys: GuestKey[];
-};
-
-/**
- * @generated from message cloche.guest.v1.GuestKeySet
- */
-export declare type GuestKeySetJson = {
-  /**
-   * @generated from field: string issuer = 1;
-   */
-  issuer?: string;
-
-  /**
-   * @generated from field: repeated cloche.guest.v1.GuestKey keys = 2;
-   */
-  keys?: GuestKeyJson[];
-};
-
-/**
- * Describes the message cloche.guest.v1.GuestKeySet.
- * Use `create(GuestKeySetSchema)` to create a new message.
- */
-export declare const GuestKeySetSchema: GenMessage<GuestKeySet, {jsonType: GuestKeySetJson}>;
-
-/**
  * @generated from message cloche.guest.v1.PrepareRequest
  */
 export declare type PrepareRequest = Message<"cloche.guest.v1.PrepareRequest"> & {
@@ -122,13 +50,6 @@ export declare type PrepareRequest = Message<"cloche.guest.v1.PrepareRequest"> &
    * @generated from field: uint32 max_processes = 2;
    */
   maxProcesses: number;
-
-  /**
-   * read by agents of a release before the channel
-   *
-   * @generated from field: cloche.guest.v1.GuestKeySet keys = 3;
-   */
-  keys?: GuestKeySet | undefined;
 };
 
 /**
@@ -148,13 +69,6 @@ export declare type PrepareRequestJson = {
    * @generated from field: uint32 max_processes = 2;
    */
   maxProcesses?: number;
-
-  /**
-   * read by agents of a release before the channel
-   *
-   * @generated from field: cloche.guest.v1.GuestKeySet keys = 3;
-   */
-  keys?: GuestKeySetJson;
 };
 
 /**
@@ -185,11 +99,11 @@ export declare type AssignRequest = Message<"cloche.guest.v1.AssignRequest"> & {
   hostname: string;
 
   /**
-   * its issuer; the keys are read by agents of a release before the channel
+   * of the tokens that the agent accepts
    *
-   * @generated from field: cloche.guest.v1.GuestKeySet keys = 4;
+   * @generated from field: string issuer = 4;
    */
-  keys?: GuestKeySet | undefined;
+  issuer: string;
 
   /**
    * @generated from field: map<string, string> env = 5;
@@ -264,11 +178,11 @@ export declare type AssignRequestJson = {
   hostname?: string;
 
   /**
-   * its issuer; the keys are read by agents of a release before the channel
+   * of the tokens that the agent accepts
    *
-   * @generated from field: cloche.guest.v1.GuestKeySet keys = 4;
+   * @generated from field: string issuer = 4;
    */
-  keys?: GuestKeySetJson;
+  issuer?: string;
 
   /**
    * @generated from field: map<string, string> env = 5;
@@ -725,14 +639,6 @@ export declare const GuestService: GenService<{
     methodKind: "unary";
     input: typeof AssignRequestSchema;
     output: typeof AssignResponseSchema;
-  },
-  /**
-   * @generated from rpc cloche.guest.v1.GuestService.SetVerificationKeys
-   */
-  setVerificationKeys: {
-    methodKind: "unary";
-    input: typeof GuestKeySetSchema;
-    output: typeof GuestEmptySchema;
   },
   /**
    * What runs and when anything last happened: for idle detection and for tests.

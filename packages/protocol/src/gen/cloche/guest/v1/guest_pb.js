@@ -13,7 +13,7 @@ import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2
  * Describes the file cloche/guest/v1/guest.proto.
  */
 export const file_cloche_guest_v1_guest = /*@__PURE__*/
-  fileDesc("ChtjbG9jaGUvZ3Vlc3QvdjEvZ3Vlc3QucHJvdG8SD2Nsb2NoZS5ndWVzdC52MSIMCgpHdWVzdEVtcHR5IikKCEd1ZXN0S2V5EgsKA2tpZBgBIAEoCRIQCghqd2tfanNvbhgCIAEoCSJGCgtHdWVzdEtleVNldBIOCgZpc3N1ZXIYASABKAkSJwoEa2V5cxgCIAMoCzIZLmNsb2NoZS5ndWVzdC52MS5HdWVzdEtleSJrCg5QcmVwYXJlUmVxdWVzdBIWCg5lbnRyb3B5X2Jhc2U2NBgBIAEoCRIVCg1tYXhfcHJvY2Vzc2VzGAIgASgNEioKBGtleXMYAyABKAsyHC5jbG9jaGUuZ3Vlc3QudjEuR3Vlc3RLZXlTZXQi/AIKDUFzc2lnblJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIWCg5jb250cm9sX3NlY3JldBgCIAEoCRIQCghob3N0bmFtZRgDIAEoCRIqCgRrZXlzGAQgASgLMhwuY2xvY2hlLmd1ZXN0LnYxLkd1ZXN0S2V5U2V0EjQKA2VudhgFIAMoCzInLmNsb2NoZS5ndWVzdC52MS5Bc3NpZ25SZXF1ZXN0LkVudkVudHJ5EhYKDmVudHJvcHlfYmFzZTY0GAYgASgJEhUKDXdhbGxfY2xvY2tfbXMYByABKAESFgoOcmVuZXdfaWRlbnRpdHkYCCABKAgSFgoOc3RhcnRfc2VydmljZXMYCSABKAgSFQoNbWF4X3Byb2Nlc3NlcxgKIAEoDRITCgtkbnNfc2VydmVycxgLIAMoCRIUCgxibG9ja19kZXZpY2UYDCABKAkaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaCg5Bc3NpZ25SZXNwb25zZRIVCg1hZ2VudF92ZXJzaW9uGAEgASgJEhgKEHN0YXJ0ZWRfc2VydmljZXMYAiADKAkSFwoPZmFpbGVkX3NlcnZpY2VzGAMgAygJIpsBChBBY3Rpdml0eVJlc3BvbnNlEh0KFWxhc3RfYWN0aXZpdHlfdW5peF9tcxgBIAEoARIVCg1ydW5uaW5nX2V4ZWNzGAIgASgNEhUKDW9wZW5fcmVxdWVzdHMYAyABKA0SDgoGY3B1X21zGAQgASgBEhEKCXByb2Nlc3NlcxgFIAEoDRIXCg9hY3RpdmVfc2VydmljZXMYBiABKA0iLgoYUHJlcGFyZUNoZWNrcG9pbnRSZXF1ZXN0EhIKCnN3YXBfYWhlYWQYASABKAgiNQoZUHJlcGFyZUNoZWNrcG9pbnRSZXNwb25zZRIYChBydW5uaW5nX3NlcnZpY2VzGAEgAygJInYKF1ByZXBhcmVTbmFwc2hvdFJlc3BvbnNlEhYKDmJsb2NraW5nX3BhdGhzGAEgAygJEhUKDWRlbGV0ZWRfYnl0ZXMYAyABKAESFQoNZGVsZXRlZF9wYXRocxgEIAMoCRIPCgdmbHVzaGVkGAUgASgISgQIAhADIi4KEkRldGFjaERpc2tSZXNwb25zZRIYChBydW5uaW5nX3NlcnZpY2VzGAEgAygJIkEKEUF0dGFjaERpc2tSZXF1ZXN0EhQKDGJsb2NrX2RldmljZRgBIAEoCRIWCg5zdGFydF9zZXJ2aWNlcxgCIAMoCSJHChJBdHRhY2hEaXNrUmVzcG9uc2USGAoQc3RhcnRlZF9zZXJ2aWNlcxgBIAMoCRIXCg9mYWlsZWRfc2VydmljZXMYAiADKAky9gUKDEd1ZXN0U2VydmljZRJHCgdQcmVwYXJlEh8uY2xvY2hlLmd1ZXN0LnYxLlByZXBhcmVSZXF1ZXN0GhsuY2xvY2hlLmd1ZXN0LnYxLkd1ZXN0RW1wdHkSSQoGQXNzaWduEh4uY2xvY2hlLmd1ZXN0LnYxLkFzc2lnblJlcXVlc3QaHy5jbG9jaGUuZ3Vlc3QudjEuQXNzaWduUmVzcG9uc2USUAoTU2V0VmVyaWZpY2F0aW9uS2V5cxIcLmNsb2NoZS5ndWVzdC52MS5HdWVzdEtleVNldBobLmNsb2NoZS5ndWVzdC52MS5HdWVzdEVtcHR5Ek0KC0dldEFjdGl2aXR5EhsuY2xvY2hlLmd1ZXN0LnYxLkd1ZXN0RW1wdHkaIS5jbG9jaGUuZ3Vlc3QudjEuQWN0aXZpdHlSZXNwb25zZRJqChFQcmVwYXJlQ2hlY2twb2ludBIpLmNsb2NoZS5ndWVzdC52MS5QcmVwYXJlQ2hlY2twb2ludFJlcXVlc3QaKi5jbG9jaGUuZ3Vlc3QudjEuUHJlcGFyZUNoZWNrcG9pbnRSZXNwb25zZRJYCg9QcmVwYXJlU25hcHNob3QSGy5jbG9jaGUuZ3Vlc3QudjEuR3Vlc3RFbXB0eRooLmNsb2NoZS5ndWVzdC52MS5QcmVwYXJlU25hcHNob3RSZXNwb25zZRJOCgpEZXRhY2hEaXNrEhsuY2xvY2hlLmd1ZXN0LnYxLkd1ZXN0RW1wdHkaIy5jbG9jaGUuZ3Vlc3QudjEuRGV0YWNoRGlza1Jlc3BvbnNlElUKCkF0dGFjaERpc2sSIi5jbG9jaGUuZ3Vlc3QudjEuQXR0YWNoRGlza1JlcXVlc3QaIy5jbG9jaGUuZ3Vlc3QudjEuQXR0YWNoRGlza1Jlc3BvbnNlEkQKCFNodXRkb3duEhsuY2xvY2hlLmd1ZXN0LnYxLkd1ZXN0RW1wdHkaGy5jbG9jaGUuZ3Vlc3QudjEuR3Vlc3RFbXB0eWIGcHJvdG8z");
+  fileDesc("ChtjbG9jaGUvZ3Vlc3QvdjEvZ3Vlc3QucHJvdG8SD2Nsb2NoZS5ndWVzdC52MSIMCgpHdWVzdEVtcHR5Ij8KDlByZXBhcmVSZXF1ZXN0EhYKDmVudHJvcHlfYmFzZTY0GAEgASgJEhUKDW1heF9wcm9jZXNzZXMYAiABKA0i4AIKDUFzc2lnblJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIWCg5jb250cm9sX3NlY3JldBgCIAEoCRIQCghob3N0bmFtZRgDIAEoCRIOCgZpc3N1ZXIYBCABKAkSNAoDZW52GAUgAygLMicuY2xvY2hlLmd1ZXN0LnYxLkFzc2lnblJlcXVlc3QuRW52RW50cnkSFgoOZW50cm9weV9iYXNlNjQYBiABKAkSFQoNd2FsbF9jbG9ja19tcxgHIAEoARIWCg5yZW5ld19pZGVudGl0eRgIIAEoCBIWCg5zdGFydF9zZXJ2aWNlcxgJIAEoCBIVCg1tYXhfcHJvY2Vzc2VzGAogASgNEhMKC2Ruc19zZXJ2ZXJzGAsgAygJEhQKDGJsb2NrX2RldmljZRgMIAEoCRoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIloKDkFzc2lnblJlc3BvbnNlEhUKDWFnZW50X3ZlcnNpb24YASABKAkSGAoQc3RhcnRlZF9zZXJ2aWNlcxgCIAMoCRIXCg9mYWlsZWRfc2VydmljZXMYAyADKAkimwEKEEFjdGl2aXR5UmVzcG9uc2USHQoVbGFzdF9hY3Rpdml0eV91bml4X21zGAEgASgBEhUKDXJ1bm5pbmdfZXhlY3MYAiABKA0SFQoNb3Blbl9yZXF1ZXN0cxgDIAEoDRIOCgZjcHVfbXMYBCABKAESEQoJcHJvY2Vzc2VzGAUgASgNEhcKD2FjdGl2ZV9zZXJ2aWNlcxgGIAEoDSIuChhQcmVwYXJlQ2hlY2twb2ludFJlcXVlc3QSEgoKc3dhcF9haGVhZBgBIAEoCCI1ChlQcmVwYXJlQ2hlY2twb2ludFJlc3BvbnNlEhgKEHJ1bm5pbmdfc2VydmljZXMYASADKAkidgoXUHJlcGFyZVNuYXBzaG90UmVzcG9uc2USFgoOYmxvY2tpbmdfcGF0aHMYASADKAkSFQoNZGVsZXRlZF9ieXRlcxgDIAEoARIVCg1kZWxldGVkX3BhdGhzGAQgAygJEg8KB2ZsdXNoZWQYBSABKAhKBAgCEAMiLgoSRGV0YWNoRGlza1Jlc3BvbnNlEhgKEHJ1bm5pbmdfc2VydmljZXMYASADKAkiQQoRQXR0YWNoRGlza1JlcXVlc3QSFAoMYmxvY2tfZGV2aWNlGAEgASgJEhYKDnN0YXJ0X3NlcnZpY2VzGAIgAygJIkcKEkF0dGFjaERpc2tSZXNwb25zZRIYChBzdGFydGVkX3NlcnZpY2VzGAEgAygJEhcKD2ZhaWxlZF9zZXJ2aWNlcxgCIAMoCTKkBQoMR3Vlc3RTZXJ2aWNlEkcKB1ByZXBhcmUSHy5jbG9jaGUuZ3Vlc3QudjEuUHJlcGFyZVJlcXVlc3QaGy5jbG9jaGUuZ3Vlc3QudjEuR3Vlc3RFbXB0eRJJCgZBc3NpZ24SHi5jbG9jaGUuZ3Vlc3QudjEuQXNzaWduUmVxdWVzdBofLmNsb2NoZS5ndWVzdC52MS5Bc3NpZ25SZXNwb25zZRJNCgtHZXRBY3Rpdml0eRIbLmNsb2NoZS5ndWVzdC52MS5HdWVzdEVtcHR5GiEuY2xvY2hlLmd1ZXN0LnYxLkFjdGl2aXR5UmVzcG9uc2USagoRUHJlcGFyZUNoZWNrcG9pbnQSKS5jbG9jaGUuZ3Vlc3QudjEuUHJlcGFyZUNoZWNrcG9pbnRSZXF1ZXN0GiouY2xvY2hlLmd1ZXN0LnYxLlByZXBhcmVDaGVja3BvaW50UmVzcG9uc2USWAoPUHJlcGFyZVNuYXBzaG90EhsuY2xvY2hlLmd1ZXN0LnYxLkd1ZXN0RW1wdHkaKC5jbG9jaGUuZ3Vlc3QudjEuUHJlcGFyZVNuYXBzaG90UmVzcG9uc2USTgoKRGV0YWNoRGlzaxIbLmNsb2NoZS5ndWVzdC52MS5HdWVzdEVtcHR5GiMuY2xvY2hlLmd1ZXN0LnYxLkRldGFjaERpc2tSZXNwb25zZRJVCgpBdHRhY2hEaXNrEiIuY2xvY2hlLmd1ZXN0LnYxLkF0dGFjaERpc2tSZXF1ZXN0GiMuY2xvY2hlLmd1ZXN0LnYxLkF0dGFjaERpc2tSZXNwb25zZRJECghTaHV0ZG93bhIbLmNsb2NoZS5ndWVzdC52MS5HdWVzdEVtcHR5GhsuY2xvY2hlLmd1ZXN0LnYxLkd1ZXN0RW1wdHliBnByb3RvMw");
 
 /**
  * Describes the message cloche.guest.v1.GuestEmpty.
@@ -23,88 +23,74 @@ export const GuestEmptySchema = /*@__PURE__*/
   messageDesc(file_cloche_guest_v1_guest, 0);
 
 /**
- * Describes the message cloche.guest.v1.GuestKey.
- * Use `create(GuestKeySchema)` to create a new message.
- */
-export const GuestKeySchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 1);
-
-/**
- * Describes the message cloche.guest.v1.GuestKeySet.
- * Use `create(GuestKeySetSchema)` to create a new message.
- */
-export const GuestKeySetSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 2);
-
-/**
  * Describes the message cloche.guest.v1.PrepareRequest.
  * Use `create(PrepareRequestSchema)` to create a new message.
  */
 export const PrepareRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 3);
+  messageDesc(file_cloche_guest_v1_guest, 1);
 
 /**
  * Describes the message cloche.guest.v1.AssignRequest.
  * Use `create(AssignRequestSchema)` to create a new message.
  */
 export const AssignRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 4);
+  messageDesc(file_cloche_guest_v1_guest, 2);
 
 /**
  * Describes the message cloche.guest.v1.AssignResponse.
  * Use `create(AssignResponseSchema)` to create a new message.
  */
 export const AssignResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 5);
+  messageDesc(file_cloche_guest_v1_guest, 3);
 
 /**
  * Describes the message cloche.guest.v1.ActivityResponse.
  * Use `create(ActivityResponseSchema)` to create a new message.
  */
 export const ActivityResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 6);
+  messageDesc(file_cloche_guest_v1_guest, 4);
 
 /**
  * Describes the message cloche.guest.v1.PrepareCheckpointRequest.
  * Use `create(PrepareCheckpointRequestSchema)` to create a new message.
  */
 export const PrepareCheckpointRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 7);
+  messageDesc(file_cloche_guest_v1_guest, 5);
 
 /**
  * Describes the message cloche.guest.v1.PrepareCheckpointResponse.
  * Use `create(PrepareCheckpointResponseSchema)` to create a new message.
  */
 export const PrepareCheckpointResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 8);
+  messageDesc(file_cloche_guest_v1_guest, 6);
 
 /**
  * Describes the message cloche.guest.v1.PrepareSnapshotResponse.
  * Use `create(PrepareSnapshotResponseSchema)` to create a new message.
  */
 export const PrepareSnapshotResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 9);
+  messageDesc(file_cloche_guest_v1_guest, 7);
 
 /**
  * Describes the message cloche.guest.v1.DetachDiskResponse.
  * Use `create(DetachDiskResponseSchema)` to create a new message.
  */
 export const DetachDiskResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 10);
+  messageDesc(file_cloche_guest_v1_guest, 8);
 
 /**
  * Describes the message cloche.guest.v1.AttachDiskRequest.
  * Use `create(AttachDiskRequestSchema)` to create a new message.
  */
 export const AttachDiskRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 11);
+  messageDesc(file_cloche_guest_v1_guest, 9);
 
 /**
  * Describes the message cloche.guest.v1.AttachDiskResponse.
  * Use `create(AttachDiskResponseSchema)` to create a new message.
  */
 export const AttachDiskResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_guest_v1_guest, 12);
+  messageDesc(file_cloche_guest_v1_guest, 10);
 
 /**
  * @generated from service cloche.guest.v1.GuestService

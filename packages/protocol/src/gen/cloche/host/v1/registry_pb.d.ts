@@ -1124,40 +1124,30 @@ export declare type RegisterHostRequest = Message<"cloche.host.v1.RegisterHostRe
   address: string;
 
   /**
-   * @generated from field: string zone = 3;
-   */
-  zone: string;
-
-  /**
    * memory images resume on hosts of the same class only
    *
-   * @generated from field: string cpu_class = 4;
+   * @generated from field: string cpu_class = 3;
    */
   cpuClass: string;
 
   /**
-   * @generated from field: uint64 capacity_memory_mb = 5;
+   * @generated from field: uint64 capacity_memory_mb = 4;
    */
   capacityMemoryMb: bigint;
 
   /**
    * release of the host's program
    *
-   * @generated from field: string version = 6;
+   * @generated from field: string version = 5;
    */
   version: string;
 
   /**
    * first: the default
    *
-   * @generated from field: repeated string runtimes = 7;
+   * @generated from field: repeated string runtimes = 6;
    */
   runtimes: string[];
-
-  /**
-   * @generated from field: map<string, string> labels = 8;
-   */
-  labels: { [key: string]: string };
 };
 
 /**
@@ -1179,40 +1169,30 @@ export declare type RegisterHostRequestJson = {
   address?: string;
 
   /**
-   * @generated from field: string zone = 3;
-   */
-  zone?: string;
-
-  /**
    * memory images resume on hosts of the same class only
    *
-   * @generated from field: string cpu_class = 4;
+   * @generated from field: string cpu_class = 3;
    */
   cpuClass?: string;
 
   /**
-   * @generated from field: uint64 capacity_memory_mb = 5;
+   * @generated from field: uint64 capacity_memory_mb = 4;
    */
   capacityMemoryMb?: string;
 
   /**
    * release of the host's program
    *
-   * @generated from field: string version = 6;
+   * @generated from field: string version = 5;
    */
   version?: string;
 
   /**
    * first: the default
    *
-   * @generated from field: repeated string runtimes = 7;
+   * @generated from field: repeated string runtimes = 6;
    */
   runtimes?: string[];
-
-  /**
-   * @generated from field: map<string, string> labels = 8;
-   */
-  labels?: { [key: string]: string };
 };
 
 /**
