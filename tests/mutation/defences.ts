@@ -445,8 +445,8 @@ export const defences: readonly Defence[] = [
   {
     what: "memory is of the gVisor that saved it, whatever runs since",
     file: "packages/host/src/drivers/gvisor/driver.ts",
-    find: 'await this.#madeWith(agentRootDir, runscVersion ?? "")',
-    replace: "await this.#madeWith(agentRootDir)",
+    find: "await this.#madeWith(unit.record)",
+    replace: "await this.#madeWith({ ...unit.record, runscVersion: this.#options.runscVersion })",
     project: "host",
     test: "tests/host/machines.test.ts",
     named: "an earlier release started",

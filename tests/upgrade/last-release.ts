@@ -7,8 +7,8 @@ import { fileURLToPath } from "node:url";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Its gVisor is Debian's of July 2024. Change it with every release. */
-export const LAST_RELEASE = "3f230979b17a42b86c3473debfc7db1fb6a15465";
+/** Change it with every release. */
+export const LAST_RELEASE = "861e6926dbd8c82fef06ef8778df764920c2242c";
 
 /** Why the release cannot be had here; undefined: it can. */
 export function whyNoLastRelease(): string | undefined {
