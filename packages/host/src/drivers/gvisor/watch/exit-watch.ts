@@ -9,12 +9,15 @@ import { type HealthOptions, HealthWatch } from "../../health-watch.ts";
 import { keepStacks } from "./hang-reports.ts";
 import type { Unit } from "../unit.ts";
 import { CollectWatch } from "./collect-watch.ts";
+import { DiskWatch, hasRoom } from "./disk-watch.ts";
 import { StormWatch } from "./storm-watch.ts";
 import { WatchedUnit } from "./watched-unit.ts";
 
 export interface ExitWatchOptions {
   /** Directory for reports of machines that hang (hang-reports.ts). */
   hangsDir: string;
+  /** Directory on the pool, where disks are. */
+  poolDir: string;
   /** Default: a machine that does not answer for a minute is ended. */
   health?: HealthOptions;
   log: Log;
@@ -35,6 +38,7 @@ export class ExitWatch {
   readonly #health: HealthWatch;
   readonly #storms: StormWatch;
   readonly #collects: CollectWatch;
+  readonly #disks: DiskWatch;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: ExitWatchOptions) {
@@ -42,14 +46,16 @@ export class ExitWatch {
     this.#health = new HealthWatch(options.health ?? defaultHealth, systemClock, options.log);
     this.#storms = new StormWatch(options.log);
     this.#collects = new CollectWatch(options.log);
+    this.#disks = new DiskWatch(options.log, () => hasRoom(options.poolDir));
   }
 
-  /** From now on, looks for machines that hang, for fork bombs, and for sentries that hold unused memory. */
+  /** From now on, looks for machines that hang or cannot write, for fork bombs, and for sentries that hold unused memory. */
   start(): void {
     const machines = (): WatchedUnit[] => [...this.#watched.values()].map(({ machine }) => machine);
     this.#health.start(machines);
     this.#storms.start(machines);
     this.#collects.start(machines);
+    this.#disks.start(machines);
   }
 
   onExit(listener: (id: string, reason: string) => void): void {
@@ -86,6 +92,7 @@ export class ExitWatch {
     this.#health.stop();
     this.#storms.stop();
     this.#collects.stop();
+    this.#disks.stop();
     clearInterval(this.#timer);
     this.#timer = undefined;
     for (const id of this.#watched.keys()) this.unwatch(id);

@@ -3,11 +3,12 @@ import type { WatchedMachine } from "../../health-watch.ts";
 import { agentAnswers } from "../../../agent-calls/agent-answer.ts";
 import { type Load, type Memory, type Storm, stormOf } from "./storm.ts";
 import type { CollectedMachine } from "./collect-watch.ts";
+import type { MachineWithDisk } from "./disk-watch.ts";
 import type { StormyMachine } from "./storm-watch.ts";
 import type { Unit } from "../unit.ts";
 import { processLimit, withHeadroom } from "../unit-limits.ts";
 
-export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMachine {
+export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMachine, MachineWithDisk {
   readonly id: string;
   readonly #unit: Unit;
   readonly #hooks: { keepStacks: () => Promise<void>; ended: (reason: string) => void };
@@ -24,6 +25,10 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
 
   get standsStill(): boolean {
     return this.#unit.standsStill;
+  }
+
+  get mountPoint(): string {
+    return this.#unit.mountPoint;
   }
 
   healthy(timeoutMs: number): Promise<boolean> {
@@ -79,12 +84,21 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
     return (await this.#unit.isAlive()) ? undefined : this.#unit.exitReason();
   }
 
-  /** Ends a hanging unit and reports that reason first: the keeper would report a signal. */
+  /** Ends a hanging unit. */
   async endAsHung(): Promise<void> {
     await this.#hooks.keepStacks();
     // It may answer again by now.
     if (this.standsStill || (await this.healthy(LAST_CHECK_MS))) return;
-    this.#hooks.ended("the machine stopped answering");
+    await this.#end("the machine stopped answering");
+  }
+
+  async endForDisk(): Promise<void> {
+    await this.#end("its disk took no more writes, because the host's disk was full or failed");
+  }
+
+  /** Reports the reason first: the keeper would report a signal. */
+  async #end(reason: string): Promise<void> {
+    this.#hooks.ended(reason);
     await this.#unit.cgroup.kill();
   }
 }

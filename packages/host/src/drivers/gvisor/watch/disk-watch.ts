@@ -1,0 +1,101 @@
+// Ends machines whose disk can no longer be written. When a write below a disk fails, because the host's own disk is full or broken, ext4
+// gives up its journal and takes only reads, until the image is mounted anew. Mounts show that only after the next write; so the watch
+// asks each disk when the host has room after it had none. The machine is ended as soon as the host has room, and starts again from its
+// disk like any other that ended (restart-after-crash.ts). One timer for all machines of a driver.
+import { open, statfs } from "node:fs/promises";
+import { dirname } from "node:path";
+import type { Log } from "@cloche/base";
+import { listMounts } from "../../../sys/mounts.ts";
+
+/** A machine as the watch sees it. */
+export interface MachineWithDisk {
+  readonly id: string;
+  readonly mountPoint: string;
+  endForDisk(): Promise<void>;
+}
+
+const LOOK_EVERY_MS = 2_000;
+/** What a mount's journal and the first writes of a machine need. */
+const ROOM_BYTES = 64 * 1024 * 1024;
+/** As /proc/mounts says that a file system takes no more writes; we mount none read-only. */
+const GIVEN_UP: ReadonlySet<string> = new Set(["ro", "emergency_ro", "shutdown"]);
+
+export class DiskWatch {
+  readonly #log: Log;
+  readonly #hasRoom: () => Promise<boolean>;
+  #timer: NodeJS.Timeout | undefined;
+  #looking = false;
+  #wasFull = false;
+
+  constructor(log: Log, hasRoom: () => Promise<boolean>) {
+    this.#log = log;
+    this.#hasRoom = hasRoom;
+  }
+
+  start(machines: () => Iterable<MachineWithDisk>): void {
+    this.#timer ??= setInterval(() => void this.#round(machines()), LOOK_EVERY_MS).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  async #round(machines: Iterable<MachineWithDisk>): Promise<void> {
+    if (this.#looking) return;
+    this.#looking = true;
+    try {
+      await this.look(machines);
+    } catch (err) {
+      this.#log.warn({ err }, "the disks of machines could not be checked");
+    } finally {
+      this.#looking = false;
+    }
+  }
+
+  /** Looks once at the disks of all machines. */
+  async look(machines: Iterable<MachineWithDisk>): Promise<void> {
+    const wasFull = this.#wasFull;
+    this.#wasFull = !(await this.#hasRoom());
+    if (this.#wasFull) return;
+    // A slot may have several mounts; programs see the last.
+    const mounts = new Map((await listMounts()).map((mount) => [mount.mountPoint, mount]));
+    for (const machine of machines) {
+      const { mountPoint } = machine;
+      const isShown = mounts.get(mountPoint)?.options.some((option) => GIVEN_UP.has(option));
+      if (isShown !== true && !(wasFull && (await refusesWrites(mountPoint)))) continue;
+      this.#log.error(
+        { sandbox_id: machine.id },
+        "a machine's disk takes no more writes; the machine starts anew",
+      );
+      await machine.endForDisk();
+    }
+  }
+}
+
+/** Whether that file system takes no more writes. Sets the times of its root to what they are, which the kernel writes down. */
+async function refusesWrites(mountPoint: string): Promise<boolean> {
+  const root = await open(mountPoint);
+  try {
+    const { atime, mtime } = await root.stat();
+    await root.utimes(atime, mtime);
+    await root.sync();
+    return false;
+  } catch (error) {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    return code === "EIO" || code === "EROFS";
+  } finally {
+    await root.close();
+  }
+}
+
+/** Whether the pool, and the file system that its sparse image may lie on, have room again. */
+export async function hasRoom(poolDir: string): Promise<boolean> {
+  const free = await Promise.all(
+    [poolDir, dirname(poolDir)].map(async (path) => {
+      const { bavail, bsize } = await statfs(path);
+      return bavail * bsize;
+    }),
+  );
+  return Math.min(...free) >= ROOM_BYTES;
+}
