@@ -206,6 +206,48 @@ describe("the command line", () => {
     expect(await sum("/srv/cp/piped")).toBe(sha256);
   });
 
+  test("writes into devices, FIFOs and links inside, and never replaces them", async () => {
+    const small = join(folder, "small");
+    writeFileSync(small, "into\n");
+    const shell = async (script: string) => (await sandbox.exec(["sh", "-c", script])).stdout;
+    await shell(
+      "mkdir -p /srv/into && cd /srv/into && mkfifo fifo && ln -s /dev/null null && ln -s real link",
+    );
+    await shell("cd /srv/into && echo old > real && (timeout 60 cat fifo > read) > /dev/null 2>&1 &");
+    for (const target of ["/dev/null", "/srv/into/null", "/srv/into/fifo", "/srv/into/link"])
+      expect(await run("cp", small, `${sandbox.id}:${target}`)).toMatchObject({ code: 0, stderr: "" });
+    const piped = `head -c 3000000 /dev/zero | ${process.execPath} ${cli} cp - ${sandbox.id}:/dev/null`;
+    expect(await runCommand("sh", ["-c", piped], { env, deadlineMs: 240_000 })).toMatchObject({ code: 0 });
+    expect(await run("cp", small, `${sandbox.id}:/dev/full`)).toMatchObject({
+      code: 1,
+      stderr: expect.stringContaining(
+        "cannot write into /dev/full: cat: write error: No space left",
+      ) as string,
+    });
+    const kinds = await shell("stat -c %F /dev/null /srv/into/* && cat /srv/into/read /srv/into/real");
+    expect(kinds.trim().split("\n").sort()).toEqual([
+      "character special file",
+      "fifo",
+      "into",
+      "into",
+      "regular file",
+      "regular file",
+      "symbolic link",
+      "symbolic link",
+    ]);
+  });
+
+  test("keeps the numbers of an owner whose name only the sandbox knows", async () => {
+    await sandbox.exec([
+      "sh",
+      "-c",
+      "useradd -u 4321 ann && echo hers > /srv/hers && chown ann:ann /srv/hers",
+    ]);
+    const here = join(folder, "hers");
+    expect(await run("cp", "-a", `${sandbox.id}:/srv/hers`, here)).toMatchObject({ code: 0, stderr: "" });
+    expect(statSync(here)).toMatchObject({ uid: 4321, gid: 4321 });
+  });
+
   test("watches until it is ended", async () => {
     const words = [cli, "--json", "watch", "-r", sandbox.id, "/srv/by-cli"];
     await sandbox.files.mkdir("/srv/by-cli");

@@ -32,6 +32,8 @@ function serviceWith(paths: Record<string, "file" | "directory">): FakeService {
   };
   service.answers["GET /v1/files/stat"] = () => ({ permissions: "0755" });
   service.answers["PUT /v1/files"] = () => ({});
+  // No device is among them.
+  service.answers["POST /v1/exec"] = () => ({ exit_code: 1, stdout: "", stderr: "" });
   service.answers["POST /v1/files/archive"] = () => ({ ok: true });
   return service;
 }

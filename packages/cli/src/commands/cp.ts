@@ -6,6 +6,7 @@ import { pipeline } from "node:stream/promises";
 import { ClocheApiError, type Sandbox } from "@cloche/sdk";
 import { baseName, joinRemote, parseCopyPath } from "../copy-path.ts";
 import { NotFoundError, UsageError } from "../exit-codes.ts";
+import { isDevice, ownerNumbers, writeInto } from "../special-file.ts";
 import { packLocal, unpackLocal } from "../tar.ts";
 import { printJson, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
@@ -27,8 +28,8 @@ export function addCopyCommand(registry: Registry): void {
       "after",
       `
 A directory copied to a directory that exists goes into it, else it becomes the destination; SOURCE/. copies what is in it.
-- is standard input or output (of a file). The folder that is copied into must exist. Devices, FIFOs and links here are written
-into. Files that change while they are copied are a warning.
+- is standard input or output (of a file). The folder that is copied into must exist. Devices, FIFOs and links are written into.
+Files that change while they are copied are a warning.
 
 Examples:
   cloche cp ./app.py demo:/root/app.py
@@ -121,26 +122,40 @@ async function upload(copy: Copy, source: string, destination: string): Promise<
   const kind = source === "-" ? "file" : await localKind(source);
   if (kind === "missing") throw new NotFoundError(`there is no file ${source}`);
   checkTarget(kind, destinationKind, await remoteKind(sandbox, dirname(destination), signal), destination);
-  if (source === "-") {
-    await sandbox.files.upload(destination, run.terminal.stdin, calls(copy));
-    return destination;
-  }
-  const into = destinationKind === "directory" && !isContentsOf(source);
+  const into = destinationKind === "directory" && !isContentsOf(source) && source !== "-";
   const target = into ? joinRemote(destination, basename(resolve(source))) : destination;
+  // A path where nothing is needs no look.
+  const device =
+    kind === "file" && destinationKind !== "missing" && (await isDevice(sandbox, target, calls(copy)));
+  if (source === "-") {
+    await send(copy, target, run.terminal.stdin, { device });
+    return target;
+  }
   if (kind === "directory") await uploadTar(copy, target, packLocal(source, ["."], options.archive === true));
-  else await uploadFile(copy, source, target);
+  else await uploadFile(copy, source, target, device);
   return target;
 }
 
-async function uploadFile(copy: Copy, source: string, target: string): Promise<void> {
+async function uploadFile(copy: Copy, source: string, target: string, device: boolean): Promise<void> {
   await using file = await open(source);
   const { mode, uid, gid } = await file.stat();
   const content = file.createReadStream({ highWaterMark: pieceBytes, autoClose: false });
-  await copy.sandbox.files.upload(target, content, {
+  await send(copy, target, content, {
+    device,
     mode: (mode & 0o777).toString(8).padStart(4, "0"),
     ...(copy.options.archive ? { owner: String(uid), group: String(gid) } : {}),
-    ...calls(copy),
   });
+}
+
+/** A device keeps its mode and owner. */
+async function send(
+  copy: Copy,
+  target: string,
+  content: AsyncIterable<Uint8Array>,
+  { device, ...dress }: { device: boolean; mode?: string; owner?: string; group?: string },
+): Promise<void> {
+  if (device) await writeInto(copy.sandbox, target, content, calls(copy));
+  else await copy.sandbox.files.upload(target, content, { ...dress, ...calls(copy) });
 }
 
 async function uploadTar(copy: Copy, directory: string, tar: ReturnType<typeof packLocal>): Promise<void> {
@@ -177,12 +192,9 @@ async function download(copy: Copy, source: string, destination: string): Promis
 }
 
 async function downloadFile(copy: Copy, source: string, target: string): Promise<void> {
-  const { permissions, user, group } = await copy.sandbox.files.stat(source, {
-    ...calls(copy),
-    follow: true,
-  });
+  const { permissions } = await copy.sandbox.files.stat(source, { ...calls(copy), follow: true });
   const mode = Number.parseInt(permissions, 8) & 0o777 || 0o600;
-  const owner = copy.options.archive ? ([idOf(user), idOf(group)] as const) : undefined;
+  const owner = copy.options.archive ? await ownerNumbers(copy.sandbox, source, calls(copy)) : undefined;
   const body = await copy.sandbox.files.readStream(source, calls(copy));
   const place = await placeOf(target);
   const content = Readable.fromWeb(body as never);
@@ -194,13 +206,6 @@ async function downloadFile(copy: Copy, source: string, target: string): Promise
     if (error instanceof ClocheApiError) throw error;
     throw new Error(`cannot copy to ${target}: ${(error as Error).message}`, { cause: error });
   }
-}
-
-/** An owner without an account is told as a number; a name is not the same account here. */
-function idOf(owner: string): number {
-  if (owner === "root") return 0;
-  if (/^\d+$/.test(owner)) return Number(owner);
-  throw new Error(`--archive knows no number of ${owner}; copy its directory, whose archive has numbers`);
 }
 
 /** Where the content goes: a link's target, and in place for what is no regular file (a device, a FIFO, bash's `>(…)`). */
