@@ -1,6 +1,7 @@
 // What an operator sees: metrics, health and readiness of a service that works.
 import { expect, inject, test } from "vitest";
 import { sharedClient } from "../fixtures/client.ts";
+import { documentedMetrics } from "../repository/metric-table.ts";
 
 const { env, baseDomain } = inject("service");
 const client = sharedClient();
@@ -58,6 +59,18 @@ test("metrics tell of machines, operations, requests, memory and the pool", asyn
   );
   expect(buckets.map(([, count]) => count)).toEqual(buckets.map(([, count]) => count).sort((a, b) => a - b));
   for (const name of samples.keys()) expect(name).not.toContain(sandbox.id);
+});
+
+test("metrics have the names and labels that the page for operators lists", async () => {
+  const documented = documentedMetrics();
+  for (const sample of (await scrape()).keys()) {
+    const name = /^[a-z_]+/.exec(sample)?.[0] ?? "";
+    const base = documented.has(name) ? name : name.replace(/_(bucket|sum|count)$/, "");
+    const labels = [...sample.matchAll(/([a-z_]+)="/g)]
+      .map(([, label]) => label)
+      .filter((label) => label !== "le");
+    expect({ base, labels }).toEqual({ base, labels: documented.get(base) });
+  }
 });
 
 test("health and readiness answer on every port", async () => {
