@@ -26,7 +26,10 @@ export async function buildSdk(folder: string): Promise<void> {
   ] as const) {
     const shared = { bundle: true, outdir: folder, format, target, outExtension: { ".js": ending } };
     const chunks = format === "esm" && { splitting: true, chunkNames: "[name]-[hash]" };
-    await build({ ...shared, ...chunks, entryPoints: [join(sources, "index.ts")], platform: "neutral" });
+    const index = join(sources, "index.ts");
+    await build({ ...shared, ...chunks, entryPoints: { index }, platform: "neutral" });
+    const browser = { entryPoints: { browser: index }, conditions: ["browser"] };
+    await build({ ...shared, ...chunks, ...browser, platform: "neutral" });
     await build({
       ...shared,
       ...chunks,

@@ -14,9 +14,9 @@ import { root } from "./sdk-declarations.ts";
 export type PackageName = "sdk" | "cli";
 type Manifest = Record<string, unknown>;
 
-const both = (name: string): object => ({
-  import: { types: `./dist/${name}.d.ts`, default: `./dist/${name}.js` },
-  require: { types: `./dist/${name}.d.cts`, default: `./dist/${name}.cjs` },
+const both = (name: string, types = name): object => ({
+  import: { types: `./dist/${types}.d.ts`, default: `./dist/${name}.js` },
+  require: { types: `./dist/${types}.d.cts`, default: `./dist/${name}.cjs` },
 });
 
 const published: Record<PackageName, (workspace: Manifest) => Manifest> = {
@@ -28,7 +28,7 @@ const published: Record<PackageName, (workspace: Manifest) => Manifest> = {
       ".": {
         bun: both("index"),
         deno: both("index"),
-        browser: both("index"),
+        browser: both("browser", "index"),
         node: both("node"),
         default: both("index"),
       },

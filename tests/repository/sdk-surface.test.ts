@@ -1,15 +1,19 @@
 // What the SDK shows to those who install it: each change of it is seen, all of it is described, and a browser can carry it.
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { gzipSync } from "node:zlib";
 import { join } from "node:path";
 import { build } from "esbuild";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { apiReport, reportPath } from "../../scripts/package/api-report.ts";
+import { buildSdk } from "../../scripts/package/build-sdk.ts";
 import type { Declaration } from "../../scripts/package/declarations.ts";
 import { sdkDeclarations } from "../../scripts/package/sdk-declarations.ts";
 import { repositoryRoot } from "./source-tree.ts";
 
 const browserBytesMax = 25_000;
+/** All that the SDK exports, the gateway's client included, in one file. */
+const allInOneBytesMax = 33_000;
 const surface = sdkDeclarations();
 
 /** Public declarations, fields and methods without a comment of their own. */
@@ -78,6 +82,22 @@ describe("the SDK", () => {
     const asked = Object.values(metafile.inputs).flatMap(({ imports }) => imports.map(({ path }) => path));
     expect(asked.filter((path) => path.startsWith("node:") || path === "ws")).toEqual([]);
     await expect(bundled('export * from "./src/node.ts";')).rejects.toThrow("node:http");
+  });
+
+  test("takes as little of a page that is one file and opens a data plane, as published", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "cloche-sdk-"));
+    onTestFinished(() => rmSync(folder, { recursive: true }));
+    await buildSdk(folder);
+    const bytesOf = async (contents: string): Promise<number> => {
+      const stdin = { contents, resolveDir: folder };
+      const options = { bundle: true, minify: true, format: "esm", target: "es2022", write: false } as const;
+      const { outputFiles } = await build({ ...options, stdin, platform: "browser" });
+      return outputFiles[0]?.contents.length ?? 0;
+    };
+    const page = await bytesOf('export { openDataPlane } from "./browser.js";');
+    expect(page).toBeGreaterThan(10_000);
+    expect(page).toBeLessThanOrEqual(browserBytesMax);
+    expect(await bytesOf('export * from "./browser.js";')).toBeLessThanOrEqual(allInOneBytesMax);
   });
 
   test("is here in its workspace form; a pack that was killed leaves the other", () => {

@@ -1,18 +1,13 @@
 import type { ProcessInfo } from "@cloche/protocol";
+import { closeChannel, sendOn, subprotocol, writeOn } from "./channel-socket.ts";
 import type { DataPlane } from "./data-plane.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { type CallOptions, sleep } from "./transport.ts";
 import { opened, type WebSocketLike } from "./web-socket.ts";
 
-/** Kubernetes' channel protocol, which attach uses (docs/processes.md, Attach). */
-const subprotocol = "v5.channel.k8s.io";
-const channels = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4, close: 255 } as const;
+const channels = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4 } as const;
 const done = 1000;
 const refused = 1008;
-/** Largest message to a process. */
-const messageBytes = 64 * 1024;
-/** With more unsent bytes than this, `write` waits for the network. */
-const bufferedBytes = 1_048_576;
 /** With more unread bytes than this the connection is closed, and made again from the reader's offset. */
 const unreadBytes = 8_388_608;
 const retryForMs = 60_000;
@@ -59,8 +54,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
   }
 
   /** Used by `SandboxProcess.attach`. */
-  static async open(dataPlane: DataPlane, processId: string, options: AttachOptions): Promise<Attachment> {
-    const path = `/v1/processes/${encodeURIComponent(processId)}/attach`;
+  static async open(dataPlane: DataPlane, path: string, options: AttachOptions): Promise<Attachment> {
     const attachment = new Attachment(dataPlane, path, options);
     await attachment.#connect();
     return attachment;
@@ -69,23 +63,19 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
   /** Resolves when there is room for more: a process that does not read makes its writer wait. */
   async write(data: string | Uint8Array): Promise<void> {
     const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
-    for (let at = 0; at < bytes.length; at += messageBytes) {
-      this.#send(channels.stdin, bytes.subarray(at, at + messageBytes));
-      while ((this.#socket?.bufferedAmount ?? 0) > bufferedBytes) await sleep(5, this.#options.signal);
-    }
+    // While the connection is lost nothing is sent; the reading loop makes it again.
+    await writeOn(() => this.#socket, channels.stdin, bytes, this.#options.signal);
   }
 
   /** Sends end of file on standard input, or the end-of-file character to a terminal. */
   endInput(): void {
-    this.#send(channels.close, Uint8Array.of(channels.stdin));
+    sendOn(this.#socket, closeChannel, Uint8Array.of(channels.stdin));
   }
 
   /** Sets the size of the terminal, in characters, 1 to 65,535 each. */
   resize(size: { cols: number; rows: number }): void {
-    this.#send(
-      channels.resize,
-      new TextEncoder().encode(JSON.stringify({ Width: size.cols, Height: size.rows })),
-    );
+    const cells = JSON.stringify({ Width: size.cols, Height: size.rows });
+    sendOn(this.#socket, channels.resize, new TextEncoder().encode(cells));
   }
 
   /** Detaches; the process goes on. */
@@ -117,14 +107,6 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.close();
-  }
-
-  #send(channel: number, data: Uint8Array): void {
-    if (this.#socket?.readyState !== 1) return; // the connection is lost; the reading loop handles this
-    const message = new Uint8Array(data.length + 1);
-    message[0] = channel;
-    message.set(data, 1);
-    this.#socket.send(message);
   }
 
   async #connect(): Promise<void> {

@@ -25,17 +25,17 @@ export class Checkpoints {
   /** All checkpoints, newest first; reads all pages. */
   async list(options: CallOptions = {}): Promise<CheckpointRecord[]> {
     const all: CheckpointRecord[] = [];
-    let query = "";
+    let cursor: string | undefined;
     do {
-      const path = `/v1/checkpoint/list${query}`;
-      const page = await this.#dataPlane.json<{ checkpoints: CheckpointRecord[]; cursor?: string }>(
+      const request = { ...options, query: { cursor } };
+      const page: { checkpoints: CheckpointRecord[]; cursor?: string } = await this.#dataPlane.json(
         "GET",
-        path,
-        options,
+        "/v1/checkpoint/list",
+        request,
       );
       all.push(...page.checkpoints);
-      query = page.cursor ? `?cursor=${encodeURIComponent(page.cursor)}` : "";
-    } while (query !== "");
+      cursor = page.cursor;
+    } while (cursor);
     return all;
   }
 

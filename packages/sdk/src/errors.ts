@@ -111,6 +111,8 @@ export class ClocheWaitError extends ClocheSdkError {
   }
 }
 
+/** Statuses of a full place, a rate or a size. */
+const exhausted = [413, 429, 431, 507];
 const codesByStatus: Record<number, ErrorCode> = {
   400: "invalid_argument",
   401: "unauthenticated",
@@ -118,12 +120,8 @@ const codesByStatus: Record<number, ErrorCode> = {
   404: "not_found",
   408: "deadline_exceeded",
   409: "failed_precondition",
-  413: "resource_exhausted",
-  429: "resource_exhausted",
-  431: "resource_exhausted",
   501: "unimplemented",
   503: "unavailable",
-  507: "resource_exhausted",
 };
 
 /** The error of an answer other than 2xx, also of a proxy in between whose answer has another format. */
@@ -142,7 +140,8 @@ export async function apiErrorOf(response: FetchResponse): Promise<ClocheApiErro
       code:
         typeof body.code === "string"
           ? (body.code as ErrorCode)
-          : (codesByStatus[response.status] ?? "unknown"),
+          : (codesByStatus[response.status] ??
+            (exhausted.includes(response.status) ? "resource_exhausted" : "unknown")),
       status: response.status,
       requestId: response.headers.get("x-request-id") ?? undefined,
       details: Array.isArray(body.details) ? body.details : undefined,

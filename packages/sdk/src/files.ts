@@ -6,7 +6,7 @@ import type {
   ListResponse,
   OkResponse,
 } from "@cloche/protocol";
-import { bodyOf, type DataPlane } from "./data-plane.ts";
+import { bodyOf, type DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 import type { FileWatch } from "./file-watch.ts";
 import type { FetchResponse } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
@@ -68,13 +68,7 @@ export class Files {
    * `resource_exhausted` (413) here, use `upload`.
    */
   write(path: string, content: FileContent, options: WriteOptions = {}): Promise<EntryInfo> {
-    return this.#dataPlane.json("POST", "/v1/files", {
-      query: { path, as_user: options.asUser },
-      body: content,
-      headers: writeHeaders(options),
-      signal: options.signal,
-      repeatable: true, // writing the same bytes twice gives the same file
-    });
+    return this.#send("POST", path, content, options);
   }
 
   /**
@@ -82,37 +76,34 @@ export class Files {
    * directories are created.
    */
   upload(path: string, content: UploadContent, options: WriteOptions = {}): Promise<EntryInfo> {
-    return this.#put(path, content, options, {});
+    return this.#send("PUT", path, content, options);
   }
 
   /** Appends to a file; creates the file if it is missing. Interrupted content appends nothing. */
   append(path: string, content: UploadContent, options: WriteOptions = {}): Promise<EntryInfo> {
-    return this.#put(path, content, options, { append: true });
+    return this.#send("PUT", path, content, options, true);
   }
 
-  #put(
+  #send(
+    method: "POST" | "PUT",
     path: string,
     content: UploadContent,
     options: WriteOptions,
-    query: { append?: true },
+    append?: true,
   ): Promise<EntryInfo> {
-    return this.#dataPlane.json("PUT", "/v1/files", {
-      query: { path, ...query, as_user: options.asUser },
-      body: isPieces(content) ? streamOf(content) : content,
-      headers: writeHeaders(options),
-      signal: options.signal,
-      repeatable: query.append !== true, // appending twice would differ
-    });
+    // Writing the same bytes twice gives the same file; appending does not.
+    const more = { body: bodyFrom(content), headers: writeHeaders(options), repeatable: !append };
+    return this.#dataPlane.json(method, files, acting({ path, append }, options, more));
   }
 
   /** The bytes of a file. */
   async read(path: string, options: FileOptions = {}): Promise<Uint8Array<ArrayBuffer>> {
-    return new Uint8Array(await (await this.#get("GET", path, options)).arrayBuffer());
+    return new Uint8Array(await (await this.#get(path, options)).arrayBuffer());
   }
 
   /** A file as text (UTF-8). */
   async readText(path: string, options: FileOptions = {}): Promise<string> {
-    return (await this.#get("GET", path, options)).text();
+    return (await this.#get(path, options)).text();
   }
 
   /** A file of any size as a stream; `start` and `end` (inclusive) in bytes read a part. */
@@ -123,12 +114,12 @@ export class Files {
     const { start, end } = options;
     const headers: Record<string, string> =
       start === undefined && end === undefined ? {} : { range: `bytes=${start ?? 0}-${end ?? ""}` };
-    return bodyOf(await this.#get("GET", path, options, headers));
+    return bodyOf(await this.#get(path, options, headers));
   }
 
   /** Size and version of a file, without its content. */
   async head(path: string, options: FileOptions = {}): Promise<FileHead> {
-    const response = await this.#get("HEAD", path, options);
+    const response = await this.#dataPlane.request("HEAD", files, acting({ path }, options));
     await response.arrayBuffer();
     const { headers } = response;
     const [size, modified] = [headers.get("content-length"), headers.get("last-modified")];
@@ -139,17 +130,8 @@ export class Files {
     };
   }
 
-  #get(
-    method: "GET" | "HEAD",
-    path: string,
-    { asUser, signal }: FileOptions,
-    headers: Record<string, string> = {},
-  ): Promise<FetchResponse> {
-    return this.#dataPlane.request(method, "/v1/files", {
-      query: { path, as_user: asUser },
-      headers,
-      signal,
-    });
+  #get(path: string, options: FileOptions, headers: Record<string, string> = {}): Promise<FetchResponse> {
+    return this.#dataPlane.request("GET", files, acting({ path }, options, { headers }));
   }
 
   /**
@@ -160,11 +142,8 @@ export class Files {
     path: string,
     options: FileOptions & { depth?: number; attributes?: boolean } = {},
   ): Promise<ListResponse> {
-    const { depth, attributes, asUser, signal } = options;
-    return this.#dataPlane.json("GET", "/v1/files/list", {
-      query: { path, depth, attributes, as_user: asUser },
-      signal,
-    });
+    const { depth, attributes } = options;
+    return this.#dataPlane.json("GET", "/v1/files/list", acting({ path, depth, attributes }, options));
   }
 
   /** Describes a final symlink itself, or with `follow` its target. `attributes`: with extended attributes. */
@@ -172,17 +151,13 @@ export class Files {
     path: string,
     options: FileOptions & { follow?: boolean; attributes?: boolean } = {},
   ): Promise<EntryInfo> {
-    const { follow, attributes, asUser, signal } = options;
-    return this.#dataPlane.json("GET", "/v1/files/stat", {
-      query: { path, follow, attributes, as_user: asUser },
-      signal,
-    });
+    const { follow, attributes } = options;
+    return this.#dataPlane.json("GET", "/v1/files/stat", acting({ path, follow, attributes }, options));
   }
 
   /** Does not follow a final symlink; `entry_type` is empty if nothing exists at the path. */
   exists(path: string, options: FileOptions = {}): Promise<ExistsResponse> {
-    const { asUser, signal } = options;
-    return this.#dataPlane.json("GET", "/v1/files/exists", { query: { path, as_user: asUser }, signal });
+    return this.#dataPlane.json("GET", "/v1/files/exists", acting({ path }, options));
   }
 
   /** `parents`: as `mkdir -p`. Without it: `already_exists` for an existing directory, `not_found` for a missing parent. */
@@ -222,18 +197,14 @@ export class Files {
     return this.#change("chown", { path, user, group, recursive: options.recursive }, options);
   }
 
-  #change(what: string, json: object, { asUser, signal }: FileOptions): Promise<EntryInfo> {
-    return this.#dataPlane.json("POST", `/v1/files/${what}`, { json, query: { as_user: asUser }, signal });
+  #change(what: string, json: object, options: FileOptions): Promise<EntryInfo> {
+    return this.#dataPlane.json("POST", `/v1/files/${what}`, acting({}, options, { json }));
   }
 
   /** A directory that is not empty needs `recursive`. */
   delete(path: string, options: FileOptions & { recursive?: boolean } = {}): Promise<OkResponse> {
-    const { recursive, asUser, signal } = options;
-    return this.#dataPlane.json("DELETE", "/v1/files", {
-      query: { path, recursive, as_user: asUser },
-      signal,
-      repeatable: false,
-    });
+    const query = { path, recursive: options.recursive };
+    return this.#dataPlane.json("DELETE", files, acting(query, options, { repeatable: false }));
   }
 
   /**
@@ -252,28 +223,31 @@ export class Files {
   link(path: string, options: FileOptions & Partial<Omit<FileLinkRequest, "path">> = {}): Promise<FileLink> {
     const { asUser, signal, operation = "read", ...fields } = options;
     const json = { path, operation, ...fields };
-    return this.#dataPlane.json("POST", "/v1/files/link", { json, query: { as_user: asUser }, signal });
+    return this.#dataPlane.json("POST", "/v1/files/link", acting({}, { asUser, signal }, { json }));
   }
 
   /** A tar of a directory as a stream, any size. */
   async pack(path: string, options: FileOptions = {}): Promise<ReadableStream<Uint8Array>> {
-    const { asUser, signal } = options;
-    const query = { path, as_user: asUser };
-    return bodyOf(await this.#dataPlane.request("GET", "/v1/files/archive", { query, signal }));
+    return bodyOf(await this.#dataPlane.request("GET", archive, acting({ path }, options)));
   }
 
   /** Unpacks a tar of any size into a directory, which is created. */
   async unpack(path: string, tar: UploadContent, options: FileOptions = {}): Promise<void> {
-    const { asUser, signal } = options;
-    const response = await this.#dataPlane.request("POST", "/v1/files/archive", {
-      query: { path, as_user: asUser },
-      body: isPieces(tar) ? streamOf(tar) : tar,
-      headers: { "content-type": "application/x-tar" },
-      signal,
-    });
+    const more = { body: bodyFrom(tar), headers: { "content-type": "application/x-tar" } };
+    const response = await this.#dataPlane.request("POST", archive, acting({ path }, options, more));
     await response.arrayBuffer();
   }
 }
+
+const files = "/v1/files";
+const archive = "/v1/files/archive";
+
+/** A request with the rights of `asUser`. */
+const acting = (
+  query: DataPlaneRequest["query"],
+  { asUser, signal }: FileOptions,
+  more?: DataPlaneRequest,
+): DataPlaneRequest => ({ query: { ...query, as_user: asUser }, signal, ...more });
 
 function writeHeaders({ mode, owner, group, attributes, sha256 }: WriteOptions): Record<string, string> {
   const wishes = {
@@ -287,11 +261,13 @@ function writeHeaders({ mode, owner, group, attributes, sha256 }: WriteOptions):
   return { "content-type": "application/octet-stream", ...Object.fromEntries(given) };
 }
 
-/** Whether the content is an iterable of pieces, which fetch does not accept. */
-const isPieces = (content: UploadContent): content is AsyncIterable<Uint8Array> =>
+/** What fetch accepts: a stream in place of other iterables of pieces. */
+const bodyFrom = (content: UploadContent): FileContent =>
   typeof content === "object" &&
   Symbol.asyncIterator in content &&
-  !(content instanceof ReadableStream || content instanceof Blob);
+  !(content instanceof ReadableStream || content instanceof Blob)
+    ? streamOf(content)
+    : content;
 
 /** `ReadableStream.from`, which browsers lack. */
 function streamOf(pieces: AsyncIterable<Uint8Array>): ReadableStream<Uint8Array> {

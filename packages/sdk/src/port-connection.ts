@@ -1,12 +1,10 @@
+import { closeChannel, sendOn, subprotocol, writeOn } from "./channel-socket.ts";
 import type { DataPlane } from "./data-plane.ts";
 import { ClocheConnectionError } from "./errors.ts";
-import { type CallOptions, sleep } from "./transport.ts";
+import type { CallOptions } from "./transport.ts";
 import { opened, type WebSocketLike } from "./web-socket.ts";
 
-const subprotocol = "v5.channel.k8s.io";
-const channels = { toServer: 0, fromServer: 1, close: 255 } as const;
-const messageBytes = 64 * 1024;
-const bufferedBytes = 1_048_576;
+const channels = { toServer: 0, fromServer: 1 } as const;
 /** A WebSocket has no flow control for the receiver: with more unread bytes than this the connection is closed. */
 const unreadBytes = 67_108_864;
 
@@ -51,16 +49,12 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
 
   /** Resolves when there is room for more. */
   async write(bytes: Uint8Array): Promise<void> {
-    for (let at = 0; at < bytes.length; at += messageBytes) {
-      this.#send(channels.toServer, bytes.subarray(at, at + messageBytes));
-      while (this.#socket.readyState === 1 && this.#socket.bufferedAmount > bufferedBytes)
-        await sleep(5, this.#signal);
-    }
+    await writeOn(() => this.#socket, channels.toServer, bytes, this.#signal);
   }
 
   /** Ends the sending side; further data from the server still comes. */
   end(): void {
-    this.#send(channels.close, Uint8Array.of(channels.toServer));
+    sendOn(this.#socket, closeChannel, Uint8Array.of(channels.toServer));
   }
 
   /** Closes both directions. */
@@ -87,7 +81,7 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
   }
 
   #receive(message: Uint8Array<ArrayBuffer>): void {
-    if (message[0] === channels.close) return this.#end();
+    if (message[0] === closeChannel) return this.#end();
     if (message[0] !== channels.fromServer) return;
     this.#pieces.push(message.subarray(1));
     this.#unread += message.length - 1;
@@ -101,13 +95,5 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
   #end(): void {
     this.#over = true;
     this.#wake?.();
-  }
-
-  #send(channel: number, data: Uint8Array): void {
-    if (this.#socket.readyState !== 1) return;
-    const message = new Uint8Array(data.length + 1);
-    message[0] = channel;
-    message.set(data, 1);
-    this.#socket.send(message);
   }
 }

@@ -6,7 +6,7 @@ import type {
   ProcessStdinResponse,
 } from "@cloche/protocol";
 import type { Attachment, AttachEvent, AttachOptions } from "./attachment.ts";
-import { bodyOf, type DataPlane } from "./data-plane.ts";
+import { bodyOf, type DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 import { fromBase64 } from "./base64.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { readEvents } from "./late-events.ts";
@@ -53,8 +53,7 @@ export class Processes {
 
   /** Processes of this route, running execs, services and containers, oldest first. */
   async list(options: CallOptions & { status?: "running" | "exited" } = {}): Promise<ProcessInfo[]> {
-    const { status, signal } = options;
-    const query = { status };
+    const { signal, ...query } = options;
     return (await this.#dataPlane.json<ProcessList>("GET", "/v1/processes", { query, signal })).processes;
   }
 
@@ -89,7 +88,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
 
   /** Reads the record from the sandbox. `not_found` once the process is no longer kept. */
   refresh(options: CallOptions = {}): Promise<ProcessInfo> {
-    return this.#told(this.#dataPlane.json("GET", pathOf(this.id), options));
+    return this.#call("GET", "", options);
   }
 
   /** Waits until the process has ended. `deadline_exceeded` (408) after `timeout_secs`; without it, waits for ever. */
@@ -101,7 +100,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
       const json = { timeout_secs: Math.ceil(Math.min(waitSecs, leftSecs)) };
       const request = { json, signal, repeatable: true };
       try {
-        return await this.#told(this.#dataPlane.json("POST", `${pathOf(this.id)}/wait`, request));
+        return await this.#call("POST", "/wait", request);
       } catch (error) {
         const isTime = error instanceof ClocheApiError && error.status === 408;
         if (!isTime || Date.now() >= endMs) throw error;
@@ -111,14 +110,12 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
 
   /** Sends a signal to its process group; on a terminal to the foreground group. 409 once the process has ended. */
   signal(signal: Signal, options: CallOptions = {}): Promise<ProcessInfo> {
-    return this.#told(
-      this.#dataPlane.json("POST", `${pathOf(this.id)}/signal`, { json: { signal }, ...options }),
-    );
+    return this.#call("POST", "/signal", { json: { signal }, ...options });
   }
 
   /** Sets the size of its terminal, in characters, 1 to 65,535 each. `failed_precondition` if it has no terminal or has ended. */
   resize(size: { cols: number; rows: number }, options: CallOptions = {}): Promise<ProcessInfo> {
-    return this.#told(this.#dataPlane.json("POST", `${pathOf(this.id)}/resize`, { json: size, ...options }));
+    return this.#call("POST", "/resize", { json: size, ...options });
   }
 
   /** Writes to standard input at the pace of the process; answers the number of bytes it took. */
@@ -140,8 +137,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
   async output(
     options: CallOptions & { stream?: "stdout" | "stderr"; after?: number } = {},
   ): Promise<Uint8Array<ArrayBuffer>> {
-    const { stream, after, signal } = options;
-    const query = { stream, after };
+    const { signal, ...query } = options;
     const response = await this.#dataPlane.request("GET", `${pathOf(this.id)}/output`, { query, signal });
     return new Uint8Array(await response.arrayBuffer());
   }
@@ -186,12 +182,12 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
   /** Input and output over one connection, for terminals. */
   async attach(options: AttachOptions = {}): Promise<Attachment> {
     const { Attachment } = await import("./attachment.ts");
-    return Attachment.open(this.#dataPlane, this.id, options);
+    return Attachment.open(this.#dataPlane, `${pathOf(this.id)}/attach`, options);
   }
 
   /** Ends the whole tree and removes the process from the list; answers its last record. */
   delete(options: CallOptions = {}): Promise<ProcessInfo> {
-    return this.#told(this.#dataPlane.json("DELETE", pathOf(this.id), { ...options, repeatable: false }));
+    return this.#call("DELETE", "", { ...options, repeatable: false });
   }
 
   /** `await using process = …` deletes it. */
@@ -220,8 +216,9 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     }
   }
 
-  async #told(answer: Promise<ProcessInfo>): Promise<ProcessInfo> {
-    this.#info = await answer;
+  /** A call whose answer is the process's record. */
+  async #call(method: string, route: string, request: DataPlaneRequest): Promise<ProcessInfo> {
+    this.#info = await this.#dataPlane.json(method, pathOf(this.id) + route, request);
     return this.#info;
   }
 }

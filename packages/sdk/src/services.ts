@@ -1,6 +1,7 @@
 import type { OkResponse, ServiceDefinition, ServiceRecord } from "@cloche/protocol";
-import { bodyOf, type DataPlane } from "./data-plane.ts";
+import { bodyOf, type DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 import { ClocheConnectionError } from "./errors.ts";
+import type { FetchResponse } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
 
 /** Answer of an exec in a service's container. */
@@ -33,27 +34,27 @@ export class Services {
 
   /** `not_found` if no service of this name is defined. */
   get(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
-    return this.#dataPlane.json("GET", pathOf(name), options);
+    return this.#call("GET", name, "", options);
   }
 
   /** Creates or replaces a definition; a running service uses it from its next start. */
   put(name: string, definition: ServiceDefinition, options: CallOptions = {}): Promise<ServiceRecord> {
-    return this.#dataPlane.json("PUT", pathOf(name), { json: definition, ...options });
+    return this.#call("PUT", name, "", { json: definition, ...options });
   }
 
   /** Starts a service after its needs; answers when it runs or has failed. 409 naming a need that is unknown, failed or in a cycle. */
   start(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
-    return this.#dataPlane.json("POST", `${pathOf(name)}/start`, { ...options, repeatable: true });
+    return this.#call("POST", name, "/start", { ...options, repeatable: true });
   }
 
   /** Stops the whole process tree: SIGTERM, after 10 s SIGKILL. */
   stop(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
-    return this.#dataPlane.json("POST", `${pathOf(name)}/stop`, { ...options, repeatable: true });
+    return this.#call("POST", name, "/stop", { ...options, repeatable: true });
   }
 
   /** Stops a service and removes its definition. */
   delete(name: string, options: CallOptions = {}): Promise<OkResponse> {
-    return this.#dataPlane.json("DELETE", pathOf(name), { ...options, repeatable: false });
+    return this.#call("DELETE", name, "", { ...options, repeatable: false });
   }
 
   /** Runs a command in a service's container. The time limit is in seconds here. */
@@ -63,17 +64,13 @@ export class Services {
     options: CallOptions & { timeout_secs?: number } = {},
   ): Promise<ServiceExecResponse> {
     const { timeout_secs, signal } = options;
-    return this.#dataPlane.json("POST", `${pathOf(name)}/exec`, { json: { cmd, timeout_secs }, signal });
+    return this.#call("POST", name, "/exec", { json: { cmd, timeout_secs }, signal });
   }
 
   /** The log, or its last `tail` lines. */
   async logs(name: string, options: CallOptions & { tail?: number } = {}): Promise<string> {
     const { tail, signal } = options;
-    const response = await this.#dataPlane.request("GET", `${pathOf(name)}/logs`, {
-      query: { tail },
-      signal,
-    });
-    return response.text();
+    return (await this.#log(name, { query: { tail }, signal })).text();
   }
 
   /** The log while it is written, until the loop is left, the signal aborts or the service is deleted. */
@@ -84,7 +81,7 @@ export class Services {
     const { tail, signal } = options;
     const query = { tail, follow: true };
     const { readText } = await import("./event-stream.ts");
-    const response = await this.#dataPlane.request("GET", `${pathOf(name)}/logs`, { query, signal });
+    const response = await this.#log(name, { query, signal });
     try {
       yield* readText(bodyOf(response));
     } catch (error) {
@@ -95,6 +92,14 @@ export class Services {
         cause,
       );
     }
+  }
+
+  #call<Answer>(method: string, name: string, route: string, request: DataPlaneRequest): Promise<Answer> {
+    return this.#dataPlane.json(method, pathOf(name) + route, request);
+  }
+
+  #log(name: string, request: DataPlaneRequest): Promise<FetchResponse> {
+    return this.#dataPlane.request("GET", `${pathOf(name)}/logs`, request);
   }
 }
 
