@@ -1,4 +1,5 @@
-// package.json of a package as the registry gets it, out of the workspace's, which leads to sources.
+// package.json of a package as it is packed, out of the workspace's, which leads to sources. Packages are handed out as files: their
+// names belong to nobody in a registry, so nothing is published there, and nothing may be asked of one.
 import {
   copyFileSync,
   existsSync,
@@ -40,11 +41,11 @@ const published: Record<PackageName, (workspace: Manifest) => Manifest> = {
   cli: () => ({ bin: { cloche: "dist/cloche.cjs" } }),
 };
 
-/** The workspace's file while the registry's is in its place. */
+/** The workspace's file while the packed one is in its place. */
 const kept = (name: PackageName): string => join(root, "packages", name, "dist", "workspace-package.json");
 const inPlace = (name: PackageName): string => join(root, "packages", name, "package.json");
 
-/** Puts the registry's file in place; `restoreManifest` undoes it, also after a pack that was killed. */
+/** Puts the packed file in place; `restoreManifest` undoes it, also after a pack that was killed. */
 export function publishManifest(name: PackageName): void {
   restoreManifest(name);
   const text = readFileSync(inPlace(name), "utf8");
@@ -53,6 +54,7 @@ export function publishManifest(name: PackageName): void {
   const manifest = {
     name: workspace.name,
     version,
+    private: true,
     description,
     keywords: ["sandbox", "agents", "isolation", "gvisor", "microvm"],
     license,

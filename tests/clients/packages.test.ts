@@ -1,10 +1,13 @@
 // The published packages as a stranger has them: packed, installed into an empty folder, run on every runtime, bundled.
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { once } from "node:events";
+import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { build as esbuild } from "esbuild";
 import { rolldown } from "rolldown";
-import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from "vitest";
 import { succeeded } from "../fixtures/python-tools.ts";
 import { runtimeProgram } from "../fixtures/runtimes.ts";
 import { repositoryRoot, runCommand } from "../fixtures/service.ts";
@@ -204,12 +207,50 @@ if (runtime === "gvisor") {
       const env = { PATH, HOME, ...settings, npm_config_pack_destination: folder };
       const installed = line.replace('"./$(', '"$(printf %s/ "$npm_config_pack_destination")$(');
       await succeeded("sh", ["-ec", installed], { cwd: repositoryRoot, env });
-      const { name, version } = JSON.parse(
-        readFileSync(join(prefix, "lib/node_modules/@cloche/cli/package.json"), "utf8"),
-      ) as { name: string; version: string };
-      expect(name).toBe("@cloche/cli");
+      const {
+        name,
+        version,
+        private: isPrivate,
+      } = JSON.parse(readFileSync(join(prefix, "lib/node_modules/@cloche/cli/package.json"), "utf8")) as {
+        name: string;
+        version: string;
+        private: boolean;
+      };
+      expect([name, isPrivate]).toEqual(["@cloche/cli", true]);
       expect(await run(join(prefix, "bin/cloche"), ["--version"])).toBe(`${version}\n`);
       expect(await run(join(prefix, "bin/cloche"), ["ls", "--json"], local)).toMatch(/^[[{]|^$/);
+    });
+    test("is of the checkout or of nobody: npx takes no package of its name from a registry", async () => {
+      const asked: string[] = [];
+      const registry = createServer((request, response) => {
+        asked.push(request.url ?? "");
+        const { port } = registry.address() as AddressInfo;
+        const dist = { tarball: `http://127.0.0.1:${port}/cloche.tgz`, shasum: "0".repeat(40) };
+        const versions = { "1.0.0": { name: "cloche", version: "1.0.0", bin: { cloche: "evil.js" }, dist } };
+        response.setHeader("content-type", "application/json");
+        response.end(JSON.stringify({ name: "cloche", "dist-tags": { latest: "1.0.0" }, versions }));
+      }).listen(0, "127.0.0.1");
+      await once(registry, "listening");
+      onTestFinished(() => void registry.close());
+      const { port } = registry.address() as AddressInfo;
+      // A clone in which nothing is installed yet.
+      const clone = mkdtempSync(join(tmpdir(), "cloche-clone-"));
+      onTestFinished(() => rmSync(clone, { recursive: true }));
+      for (const name of ["package.json", ".npmrc"])
+        copyFileSync(join(repositoryRoot, name), join(clone, name));
+      const env = {
+        ...named,
+        npm_config_registry: `http://127.0.0.1:${port}/`,
+        npm_config_cache: join(clone, "npx"),
+        npm_config_prefix: clone,
+        // The settings of this computer's users may forbid it too.
+        npm_config_userconfig: join(clone, "user"),
+        npm_config_globalconfig: join(clone, "global"),
+      };
+      const { code, stderr } = await runCommand("npx", ["cloche", "ls"], { cwd: clone, env });
+      expect(code).not.toBe(0);
+      expect(stderr).toContain("canceled");
+      expect(asked.filter((url) => url.includes(".tgz"))).toEqual([]);
     });
     test.each(["20.20.2", "24.21.0"])("works in Node %s from its one file", async (version) => {
       const node = version.startsWith("24") ? process.execPath : await runtimeProgram("node", version);

@@ -9,6 +9,8 @@ import { importsOf, repositoryPaths, repositoryRoot, type SourceFile, sourceFile
 interface Manifest {
   readonly path: string;
   readonly name: string;
+  readonly private?: boolean;
+  readonly imports?: object;
   readonly license?: string;
   readonly dependencies?: Record<string, string>;
   readonly devDependencies?: Record<string, string>;
@@ -68,7 +70,9 @@ function undeclared(all: readonly Manifest[], files: readonly SourceFile[]): str
                 .slice(0, specifier.startsWith("@") ? 2 : 1)
                 .join("/"),
             )
-            .filter((name) => name !== manifest.name && !declared.has(name))
+            .filter(
+              (name) => name !== manifest.name && !declared.has(name) && !(name in (manifest.imports ?? {})),
+            )
             .filter(
               (name) =>
                 !(
@@ -112,6 +116,22 @@ describe("package.json files", () => {
     expect(severalVersions(manifests)).toEqual([]);
     const one = { path: "x", name: "x", dependencies: { a: "1.0.0" } };
     expect(severalVersions([one, { ...one, dependencies: { a: "1.0.1" } }])).toHaveLength(1);
+  });
+  test("cannot be published: whoever has their names in a registry is somebody else", () => {
+    expect(manifests.filter((one) => one.private !== true).map(({ path }) => path)).toEqual([]);
+    const asked =
+      /\b(npm (install|i)|npx|bunx?|pnpm|yarn|pip install|uvx?)\b.*(?<![\w./-])(@cloche\/\w|cloche(?![-\w./]))/;
+    const asksRegistry = (line: string): boolean => asked.test(line) && !/npx"?,? "?cloche/.test(line);
+    const pages = repositoryPaths().filter((path) => path.endsWith(".md"));
+    const lines = pages.flatMap((path) => readFileSync(join(repositoryRoot, path), "utf8").split("\n"));
+    expect(lines.filter(asksRegistry)).toEqual([]);
+    for (const line of [
+      "npm install @cloche/sdk",
+      "npm i -g @cloche/cli",
+      "pip install cloche",
+      "uvx cloche",
+    ])
+      expect(asksRegistry(line), line).toBe(true);
   });
   test("name everything that the source imports", () => {
     expect(undeclared(manifests, sourceFiles([".ts"]))).toEqual([]);
