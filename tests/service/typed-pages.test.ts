@@ -1,10 +1,10 @@
 // The pages of the documentation as a reader types them: every `sh` block, from the top of the page to its end, in one shell. What needs a
 // terminal, a registry or a program that is not everywhere is a `console` block.
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { repositoryRoot, runCommand, startService, type TestService } from "../fixtures/service.ts";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { repositoryRoot, runCommand, startService, TestService } from "../fixtures/service.ts";
 
 let service: TestService;
 let folder = "";
@@ -36,13 +36,16 @@ function lessonOf(page: string): string {
   return [...before, ...blocksOf(page, "sh"), "npx cloche rm --wait demo"].join("\n");
 }
 
-/** Runs as typed in the reader's own folder; `npx` finds the checkout's command. */
-const type = (lines: string) =>
-  runCommand("bash", ["-euxo", "pipefail", "-c", `npx() { "$@"; }\n${lines}\nwait`], {
-    env: { ...service.env, PATH: `${join(repositoryRoot, "node_modules/.bin")}:${service.env["PATH"]}` },
+/** Runs as typed in the reader's own folder; `npx` finds the checkout's command, `npm` the checkout. */
+const typeIn = ({ env }: TestService, lines: string) => {
+  const words = `npx() { "$@"; }\nnpm() { (cd ${repositoryRoot} && command npm "$@"); }`;
+  return runCommand("bash", ["-euxo", "pipefail", "-c", `${words}\n${lines}\nwait`], {
+    env: { ...env, PATH: `${join(repositoryRoot, "node_modules/.bin")}:${env["PATH"]}` },
     cwd: folder,
     deadlineMs: 240_000,
   });
+};
+const type = (lines: string) => typeIn(service, lines);
 
 describe("typed from top to bottom", () => {
   test.each([
@@ -59,6 +62,28 @@ describe("typed from top to bottom", () => {
     // curl succeeds with any status: an error of the service is a JSON object with a code and a message.
     expect(stdout).not.toMatch(/\{"code":"[a-z_]+","message"/);
     expect(stdout).not.toMatch(/^null$/m);
+  });
+
+  test("docs/operations.md, on a service of its own", async () => {
+    const own = await TestService.create({});
+    onTestFinished(async () => expect(await own.destroy()).toEqual([]));
+    await own.start();
+    const backups = join(folder, "backups");
+    mkdirSync(backups);
+    const [first = "", ...others] = blocksOf("docs/operations.md", "sh");
+    // One sandbox that the backup knows, and one that it does not.
+    const lines = [first, "npx cloche create --name early", ...others].join("\n");
+    const typed = lines
+      .replace("npm stop\nmkdir", "npx cloche create --name late\nnpm stop\nmkdir")
+      .replaceAll("/var/lib/cloche", own.home)
+      .replaceAll("/var/backups", backups);
+    const { code, stdout, stderr } = await typeIn(own, typed);
+    expect(code, `${stdout}\n${stderr}`).toBe(0);
+    const [orphan, ...rest] = JSON.parse((await typeIn(own, "npx cloche orphans --json")).stdout).orphans;
+    expect(rest).toEqual([]);
+    const adopt = `npx cloche orphans adopt ${orphan.id}\nnpx cloche ls\nnpx cloche exec early -- true`;
+    expect((await typeIn(own, adopt)).stdout).toMatch(/early/);
+    expect((await typeIn(own, `npx cloche exec ${orphan.id} -- echo adopted`)).stdout).toContain("adopted");
   });
 
   test("docs/cli.md: each command of its blocks is one that there is", async () => {
