@@ -425,15 +425,6 @@ export const defences: readonly Defence[] = [
     heavy: true,
   },
   {
-    what: "a machine whose disk the kernel gave up starts anew once the host has room",
-    file: "packages/host/src/drivers/gvisor/watch/disk-watch.ts",
-    find: "if (isShown !== true && !(wasFull && (await refusesWrites(mountPoint)))) continue;",
-    replace: "if (isShown !== true) continue;",
-    project: "host",
-    test: "tests/host/disk-watch.test.ts",
-    heavy: true,
-  },
-  {
     what: "a memory image of another runtime is not restored",
     file: "packages/host/src/drivers/gvisor/memory-image.ts",
     find: "if (!isOfOneKind(madeWith, present)) throw new ImageMismatchError(differenceOf(madeWith, present));",

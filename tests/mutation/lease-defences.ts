@@ -66,8 +66,8 @@ export const leaseDefences: readonly Defence[] = [
   {
     what: "a machine that dozed dozes on when the lease is held again",
     file: "packages/host/src/drivers/cgroup.ts",
-    find: "const nested = [join(ISOLATED, DOZING), ISOLATED]",
-    replace: "const nested = [ISOLATED]",
+    find: 'const isolated = this.#file("freezer", join(ISOLATED, DOZING));',
+    replace: 'const isolated = this.#file("freezer", ISOLATED);',
     ...guard,
     named: "leaves asleep",
   },
