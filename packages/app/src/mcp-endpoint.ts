@@ -1,5 +1,5 @@
 /** MCP over HTTP beside the gateway: a client of the public contract that passes on each caller's API key. */
-import { boundHttp, type Config, HttpDrain, type Log, stopListening } from "@cloche/base";
+import { boundHttp, type Config, HttpDrain, type Log, PacedRequest, stopListening } from "@cloche/base";
 import { Cloche } from "@cloche/sdk";
 import { nodeFetch } from "@cloche/sdk/node";
 import type { ServiceStatus } from "./status-file.ts";
@@ -32,6 +32,7 @@ export async function startMcp(
     clientFor: (apiKey) =>
       new Cloche({ gatewayUrl: places.gateway_url, apiKey, fetch, webSocket: fetch.webSocket }),
     serverFor: (cloche) => createMcpServer({ cloche, version: places.version }),
+    requestClass: PacedRequest,
     drainOf(server) {
       boundHttp(server, "mcp");
       const drain = new HttpDrain(server);

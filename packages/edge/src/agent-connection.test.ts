@@ -1,7 +1,7 @@
 import { Duplex } from "node:stream";
 import { expect, test } from "vitest";
 import { AgentConnection } from "./agent-connection.ts";
-import { TurnWork } from "./turn-work.ts";
+import { PieceRate } from "@cloche/base";
 
 /** A connection to an agent whose system calls are counted. */
 class Counted extends Duplex {
@@ -35,7 +35,7 @@ const connectionOver = (socket: Counted): AgentConnection =>
   new AgentConnection(socket, {
     connected: true,
     limits: { headBytes: 1_024, headLines: 100 },
-    work: new TurnWork(1_000),
+    work: new PieceRate(1_000),
     onIdle: () => undefined,
   });
 

@@ -9,6 +9,8 @@
  * survive a crash.
  */
 import type { Duplex } from "node:stream";
+import type { PieceRate } from "@cloche/base";
+import { readPieces } from "./edge-limits.ts";
 import { readOn } from "./read-on.ts";
 import {
   AnswerFormatError,
@@ -17,7 +19,6 @@ import {
   type AnswerListener,
   type HeadLimits,
 } from "./answer-parser.ts";
-import type { TurnWork } from "./turn-work.ts";
 
 /** Why there is no answer, or no complete one. */
 export interface AnswerFailure {
@@ -59,7 +60,7 @@ export class AgentConnection implements AnswerListener {
   keepAliveSeconds: number | undefined;
   connected: boolean;
   readonly #limits: HeadLimits;
-  readonly #work: TurnWork;
+  readonly #work: PieceRate;
   readonly #onIdle: (connection: AgentConnection) => void;
   #handlers: AnswerHandlers | undefined;
   #parser: AnswerParser | undefined;
@@ -79,7 +80,7 @@ export class AgentConnection implements AnswerListener {
     options: {
       connected: boolean;
       limits: HeadLimits;
-      work: TurnWork;
+      work: PieceRate;
       onIdle: (connection: AgentConnection) => void;
       owner?: Owner | undefined;
     },
@@ -221,7 +222,7 @@ export class AgentConnection implements AnswerListener {
     let rest: Buffer | undefined;
     try {
       rest = parser.execute(chunk);
-      this.#work.spend(1 + parser.pieces - pieces);
+      this.#work.spend(readPieces + parser.pieces - pieces);
     } catch (error) {
       this.#fail(error instanceof AnswerFormatError ? "format" : "lost", error);
       this.socket.destroy();

@@ -6,10 +6,9 @@
 import net from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { type ChannelAddress, connectToAgent } from "@cloche/base";
+import { type ChannelAddress, connectToAgent, type PieceRate } from "@cloche/base";
 import { AgentConnection, type AnswerFailure, type Owner } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
-import type { TurnWork } from "./turn-work.ts";
 
 /** Opens a raw connection; calls `done` once; the socket may still be connecting. `isWanted`: false gives up. */
 export type Dial = (
@@ -66,7 +65,7 @@ export interface Sleeper {
 
 export class AgentPool {
   /** The work that all connections to the sandbox may do in a turn of the event loop. */
-  readonly work: TurnWork;
+  readonly work: PieceRate;
   readonly #sleeper: Sleeper;
   readonly #dial: Dial;
   readonly #limits: EdgeLimits;
@@ -79,7 +78,7 @@ export class AgentPool {
   #closed: unknown;
 
   /** `nowMs`: monotonic. */
-  constructor(dial: Dial, sleeper: Sleeper, work: TurnWork, limits: EdgeLimits, nowMs: () => number) {
+  constructor(dial: Dial, sleeper: Sleeper, work: PieceRate, limits: EdgeLimits, nowMs: () => number) {
     this.work = work;
     this.#dial = dial;
     this.#sleeper = sleeper;

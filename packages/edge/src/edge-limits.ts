@@ -68,12 +68,18 @@ export interface EdgeLimits {
   /** Waiting requests of visitors of public ports, who have no token; counted separately. */
   visitorsOfSandbox: number;
   visitorsOfTeam: number;
+  /** Requests of visitors under way, WebSockets included, for one sandbox and for all sandboxes of a team. */
+  visitsOfSandbox: number;
+  visitsOfTeam: number;
   /** Bytes of the head of an answer and of the 1xx answers before it, and of its trailers; lines of a head. */
   answerHeadBytes: number;
   answerHeadLines: number;
-  /** Chunks, lines and frames of one sandbox that are read in a turn of the event loop (turn-work.ts). */
-  piecesPerTurn: number;
+  /** Chunks, lines and DATA frames of one sandbox that are read in a millisecond (PieceRate of base). */
+  piecesPerMs: number;
 }
+
+/** A read of a connection, such as one record of TLS, counts as so many pieces. */
+export const readPieces = 16;
 
 export const edgeLimits: EdgeLimits = {
   headerBytes: limits.headerBytes,
@@ -115,7 +121,9 @@ export const edgeLimits: EdgeLimits = {
   waitingOfTeam: 1_000,
   visitorsOfSandbox: 64,
   visitorsOfTeam: 256,
+  visitsOfSandbox: 1_024,
+  visitsOfTeam: 2_048,
   answerHeadBytes: 64 * 1024,
   answerHeadLines: 1_000,
-  piecesPerTurn: 1_024,
+  piecesPerMs: 1_024,
 };

@@ -15,7 +15,7 @@ import {
 } from "node:http2";
 import type { IncomingHttpHeaders } from "node:http2";
 import type { Socket } from "node:net";
-import { boundControlFrames, type ConnectionPlaces } from "@cloche/base";
+import { boundControlFrames, type ConnectionPlaces, paceStream } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { watchBody } from "./body-stall.ts";
 import { askFor } from "./connection-places.ts";
@@ -119,6 +119,7 @@ export class Http2Clients {
     connection: Connection,
   ): void {
     stream.on("error", () => undefined);
+    paceStream(stream, socket);
     const request = new Http2Request(stream, headers, rawHeaders, socket, () => this.#widen(stream.session));
     const response = new Http2Response(request);
     const exchange = this.#begin(request, response, new Http2Wire(stream, socket));

@@ -11,8 +11,9 @@ import {
   type ClientSessionRequestOptions,
   connect,
 } from "node:http2";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { boundControlFrames } from "@cloche/base";
+import { boundControlFrames, paceStream, type PieceRate } from "@cloche/base";
 import type { Dial, Sleeper } from "./agent-pool.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
@@ -24,15 +25,17 @@ const sessionMemoryMb = 64;
 export class Http2Port {
   readonly #dial: Dial;
   readonly #sleeper: Sleeper;
+  readonly #work: PieceRate;
   readonly #limits: EdgeLimits;
   #open: Promise<ClientHttp2Session> | undefined;
   /** Open connections, with their numbers of streams. */
   readonly #sessions = new Map<ClientHttp2Session, number>();
   #closed: unknown;
 
-  constructor(dial: Dial, sleeper: Sleeper, limits: EdgeLimits) {
+  constructor(dial: Dial, sleeper: Sleeper, work: PieceRate, limits: EdgeLimits) {
     this.#dial = dial;
     this.#sleeper = sleeper;
+    this.#work = work;
     this.#limits = limits;
   }
 
@@ -65,6 +68,7 @@ export class Http2Port {
     options: ClientSessionRequestOptions,
   ): ClientHttp2Stream {
     const stream = session.request(headers, options);
+    paceStream(stream, session.socket as Socket, this.#work);
     const add = (count: number): void => {
       const streams = this.#sessions.get(session);
       if (streams !== undefined) this.#sessions.set(session, streams + count);

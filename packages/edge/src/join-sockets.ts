@@ -1,11 +1,12 @@
 import type { Duplex } from "node:stream";
+import type { PieceRate } from "@cloche/base";
+import { readPieces } from "./edge-limits.ts";
 import { Gathered } from "./gathered.ts";
-import type { TurnWork } from "./turn-work.ts";
 
 const gatheredBytes = 64 * 1024;
 
 /** Joins the two ends of an upgraded connection, within the sandbox's `work` of a turn. */
-export function joinSockets(client: Duplex, far: Duplex, work: TurnWork): void {
+export function joinSockets(client: Duplex, far: Duplex, work: PieceRate): void {
   const end = (): void => {
     client.destroy();
     far.destroy();
@@ -19,7 +20,7 @@ export function joinSockets(client: Duplex, far: Duplex, work: TurnWork): void {
 }
 
 /** Carries all that `from` sends, and its end, at the pace of `to`. */
-function carry(from: Duplex, to: Duplex, work: TurnWork): void {
+function carry(from: Duplex, to: Duplex, work: PieceRate): void {
   let isHeld = false;
   let late: Buffer | undefined;
   const goOn = (): void => {
@@ -31,7 +32,7 @@ function carry(from: Duplex, to: Duplex, work: TurnWork): void {
     from.pause();
   });
   const take = (chunk: Buffer): void => {
-    work.spend(1);
+    work.spend(readPieces);
     gathered.push(chunk);
   };
   to.on("drain", () => {

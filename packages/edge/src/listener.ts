@@ -5,12 +5,11 @@
 import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
 import { type AddressInfo, isIP, type Socket } from "node:net";
-import { boundConnections, type ConnectionPlaces, stopListening } from "@cloche/base";
+import { boundConnections, type ConnectionPlaces, PacedRequest, stopListening } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
 import { isTls } from "./client-wire.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
-import { EdgeRequest } from "./edge-request.ts";
 import { readFirstBytes } from "./first-bytes.ts";
 import { answerRaw } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
@@ -184,11 +183,11 @@ export class Listener {
   }
 }
 
-function httpSettings(
-  limits: EdgeLimits,
-): http.ServerOptions<typeof EdgeRequest> & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } {
+function httpSettings(limits: EdgeLimits): http.ServerOptions<typeof PacedRequest> & {
+  shouldUpgradeCallback: (request: IncomingMessage) => boolean;
+} {
   return {
-    IncomingMessage: EdgeRequest,
+    IncomingMessage: PacedRequest,
     maxHeaderSize: limits.headerBytes,
     headersTimeout: limits.headersTimeoutMs,
     requestTimeout: 0,

@@ -2,6 +2,7 @@
  * The connection pools of each route: one for the agent, and one for each port in use. A route's pools live as long as
  * its epoch and address. When either changes, or the sandbox is gone, their sockets are useless and are closed at once.
  */
+import { PieceRate } from "@cloche/base";
 import { ClocheError, internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import { AgentPool, dialChannel, dialTcp, type Dial } from "./agent-pool.ts";
@@ -11,7 +12,6 @@ import { InnerCredentials } from "./inner-credentials.ts";
 import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
-import { TurnWork } from "./turn-work.ts";
 
 interface Upstream {
   epoch: bigint;
@@ -79,7 +79,7 @@ export class Upstreams {
       const sleeper = this.#sleepers.of(route.sandboxId);
       known = {
         http1: new AgentPool(dial, sleeper, upstream.agent.work, this.#limits, this.#nowMs),
-        http2: new Http2Port(dial, sleeper, this.#limits),
+        http2: new Http2Port(dial, sleeper, upstream.agent.work, this.#limits),
         speaksHttp2Alone: false,
       };
       upstream.ports.set(port, known);
@@ -94,7 +94,7 @@ export class Upstreams {
     const { epoch, hostId, hostAddress, agentHost: host, agentPort: port, channelKey: key } = route;
     const isOld = key.length === 0;
     const dial = this.#dial(route);
-    const work = new TurnWork(this.#limits.piecesPerTurn);
+    const work = new PieceRate(this.#limits.piecesPerMs);
     const upstream: Upstream = {
       epoch,
       hostId,

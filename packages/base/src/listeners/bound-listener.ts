@@ -14,15 +14,18 @@ import { limits } from "@cloche/protocol";
 import { listenerBounds, type ListenerName, placesOf } from "./bounds.ts";
 import { addressOf, connectionKey, ConnectionPlaces } from "./connection-places.ts";
 import { boundControlFrames } from "./control-frames.ts";
+import { PacedRequest } from "./paced-request.ts";
+import { paceStream } from "./paced-streams.ts";
 
-/** Settings of Node's HTTP/1.1 server for the times of heads, bodies and idle connections. */
+/** Settings of Node's HTTP/1.1 server for the times of heads, bodies and idle connections, and for small pieces of bodies. */
 export const http1Bounds = {
+  IncomingMessage: PacedRequest,
   maxHeaderSize: limits.headerBytes,
   headersTimeout: listenerBounds.headMs,
   requestTimeout: listenerBounds.bodyMs,
   keepAliveTimeout: listenerBounds.idleMs,
   connectionsCheckingInterval: 5_000,
-} satisfies ServerOptions;
+} satisfies ServerOptions<typeof PacedRequest>;
 
 /** Settings of Node's HTTP/2 server for streams, headers, resets and unread bytes. */
 export const http2Bounds = {
@@ -78,6 +81,7 @@ export function boundSessions(server: Http2Server, places: ConnectionPlaces): vo
     boundControlFrames(session, listenerBounds.controlFramesPerSecond);
     const key = connectionKey(session.socket as Socket);
     session.on("stream", (stream) => {
+      paceStream(stream, session.socket as Socket);
       const answered = places.ask(key, () => isWhole(stream));
       stream.once("close", answered);
       stream.once("finish", () => {

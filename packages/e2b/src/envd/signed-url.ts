@@ -1,4 +1,4 @@
-import { createHash, timingSafeEqual } from "node:crypto";
+import { hash, timingSafeEqual } from "node:crypto";
 import { E2bError } from "../e2b-error.ts";
 import type { Sandboxes } from "../sandboxes.ts";
 import type { Signer } from "../signers.ts";
@@ -23,8 +23,8 @@ export async function readSignature(
   const before = `${query.get("path") ?? ""}:${operation}:${query.get("username") ?? ""}:`;
   const after = expiration === null ? "" : `:${expiration}`;
   for (const signer of await sandboxes.signers(sandboxId)) {
-    const digest = createHash("sha256").update(`${before}${signer.token}${after}`).digest("base64");
-    const wanted = Buffer.from(`v1_${digest.replace(/=+$/, "")}`);
+    const digest = hash("sha256", `${before}${signer.token}${after}`, "base64").replace(/=+$/, "");
+    const wanted = Buffer.from(`v1_${digest}`);
     if (wanted.length === shown.length && timingSafeEqual(wanted, shown)) return signer;
   }
   throw new E2bError("unauthenticated", "invalid signature");

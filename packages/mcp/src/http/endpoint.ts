@@ -7,7 +7,7 @@
  *
  * Owns the listener and the sessions; nothing survives it. `close` cancels requests that are under way after `drainMs`.
  */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer, IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Cloche } from "@cloche/sdk";
 import { hostHeaderValidation, originValidation } from "@modelcontextprotocol/node";
@@ -36,6 +36,8 @@ export interface McpEndpointOptions {
   /** Makes the MCP server for a caller. */
   serverFor(cloche: Cloche): McpServer;
   onError?: (error: Error) => void;
+  /** The class of requests, which bounds how their bodies are read. Default: node's. */
+  requestClass?: typeof IncomingMessage;
   /**
    * Called before the server listens: bounds its connections, and makes what ends them at a close. Default: no bounds, and those without a
    * request are cut at once.
@@ -106,6 +108,7 @@ class Door implements McpEndpoint {
       headersTimeout: headersTimeoutMs,
       requestTimeout: headersTimeoutMs * 2,
       keepAliveTimeout: idleConnectionMs,
+      IncomingMessage: options.requestClass ?? IncomingMessage,
     };
     this.#server = createServer(settings, this.#listener());
     this.#drain = options.drainOf?.(this.#server) ?? cutOf(this.#server);

@@ -1,13 +1,13 @@
-// Counts pieces, not time: how many pieces of a client's body the edge handles, whatever the client's chunks are.
+// Counts pieces, not time: how many pieces of a client's body a server handles, whatever the client's chunks are.
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { connect, type AddressInfo } from "node:net";
 import { expect, test } from "vitest";
-import { EdgeRequest } from "./edge-request.ts";
+import { http1Bounds } from "./bound-listener.ts";
 
 /** Sends `sizes` as chunks of one body; answers the body and in how many pieces it arrived. */
 async function received(sizes: readonly number[]): Promise<{ body: string; pieces: number }> {
-  const server = createServer({ IncomingMessage: EdgeRequest }, (request, response) => {
+  const server = createServer(http1Bounds, (request, response) => {
     let [body, pieces] = ["", 0];
     request.on("data", (piece: Buffer) => {
       body += piece.toString("latin1");
