@@ -57,6 +57,34 @@ describe.skipIf(!isRoot)("files", () => {
     expect((await stat("/data/deep/er/file.bin")).json).toEqual(answer.json);
   });
 
+  it("lists what links lead to, when asked", async () => {
+    mkdirSync(onDisk("targets/dir"), { recursive: true });
+    await write("/targets/file", "x");
+    const links = {
+      "to-dir": "dir",
+      "to-file": "file",
+      "to-itself": "to-itself",
+      "to-nothing": "gone",
+      up: "to-dir",
+    };
+    for (const [name, target] of Object.entries(links)) symlinkSync(target, onDisk(`targets/${name}`));
+    const list = async (more = ""): Promise<unknown[]> => {
+      const { json } = await guest.call("GET", `/v1/files/list?${q("/targets", more)}`);
+      const entries = json["entries"] as { name: string; target_type?: string }[];
+      return entries.map(({ name, target_type }) => [name, target_type]);
+    };
+    expect(await list("&targets=true")).toEqual([
+      ["dir", undefined],
+      ["file", undefined],
+      ["to-dir", "directory"],
+      ["to-file", "file"],
+      ["to-itself", ""],
+      ["to-nothing", ""],
+      ["up", "directory"],
+    ]);
+    expect(await list()).toContainEqual(["to-dir", undefined]);
+  });
+
   it("replaces in one step and keeps owner and mode", async () => {
     await write("/keep", "old", { "x-file-mode": "640" });
     chownSync(onDisk("keep"), 1000, 2000);

@@ -138,6 +138,14 @@ export const e2bDefences: readonly Defence[] = [
     named: "Azure's platform",
   },
   {
+    what: "a directory's list asks the sandbox a few times, however many links it has",
+    file: "packages/e2b/src/envd/entry.ts",
+    find: "if (type === undefined) return followed(plane, path);",
+    replace: "if (type !== null) return followed(plane, path);",
+    project: "unit",
+    test: "packages/e2b/src/envd/filesystem-service.test.ts",
+  },
+  {
     what: "a program that replaces a changed file's directory ends no client's watch",
     file: "packages/e2b/src/envd/entry.ts",
     find: "(error.status === 404 || error.status === 400)",

@@ -172,6 +172,8 @@ export interface EntryInfo {
   symlink_target: string;
   /** As `path_encoded`. Added. */
   symlink_target_encoded?: string;
+  /** What a symlink leads to in the end, empty for nothing; only in a list with `targets`. Added. */
+  target_type?: "file" | "directory" | "";
   /** Extended attributes of `user.*` by name, values in base64; only if requested, or given with a write. Added. */
   attributes?: Record<string, string>;
 }

@@ -9,7 +9,7 @@ import {
 import type { Exchange } from "../http/exchange.ts";
 import { queryBoolean, queryInteger } from "../http/query.ts";
 import type { Route } from "../http/router.ts";
-import { type Guest, GuestFileError, type GuestFiles } from "../spawner/index.ts";
+import { type Guest, GuestFileError, type GuestFiles, type GuestPath } from "../spawner/index.ts";
 import { about, actingUser, filesOf } from "./acting.ts";
 import { packArchive, type Unpacked, unpackArchive } from "./archive.ts";
 import { chmod, chown, copy, mkdir, move } from "./change.ts";
@@ -93,18 +93,33 @@ async function list(files: GuestFiles, exchange: Exchange): Promise<ListResponse
   const path = shownPath(queryPath(exchange));
   const depth = queryInteger(exchange.query, "depth", 1, Number.MAX_SAFE_INTEGER) ?? 1;
   const withAttributes = queryBoolean(exchange.query, "attributes") ?? false;
+  const withTargets = queryBoolean(exchange.query, "targets") ?? false;
   const { entries, truncated } = await about(
     exchange,
     path,
     files.list(path, Math.min(depth, depthMax), limits.listEntries, withAttributes),
   );
   const encoded = encodedPath(path);
+  const infos = entries.map((entry) => entryInfo(entry, entry.path, withAttributes));
+  for (const [at, { kind, path: link }] of entries.entries())
+    if (withTargets && kind === "symlink") Object.assign(infos[at] as EntryInfo, await targetOf(files, link));
   return {
     path: pathText(path),
     ...(encoded !== undefined && { path_encoded: encoded }),
-    entries: entries.map((entry) => entryInfo(entry, entry.path, withAttributes)),
+    entries: infos,
     truncated,
   };
+}
+
+/** What a symlink leads to; empty: nothing, or nothing that may be seen. */
+async function targetOf(files: GuestFiles, path: GuestPath): Promise<Pick<EntryInfo, "target_type">> {
+  try {
+    const { kind } = await files.stat(path, false);
+    return { target_type: kind === "directory" ? kind : "file" };
+  } catch (error) {
+    if (error instanceof GuestFileError) return { target_type: "" };
+    throw error;
+  }
 }
 
 async function stat(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {

@@ -14,7 +14,7 @@ const kinds = {
 export async function entryOf(plane: SandboxDataPlane, info: EntryInfo, path = info.path): Promise<Fields> {
   const mode = Number.parseInt(info.permissions, 8);
   const isLink = info.symlink_target !== "";
-  const target = isLink ? await followed(plane, info.path) : info;
+  const target = isLink ? await targetOf(plane, info) : info;
   const metadata = metadataIn(info);
   return {
     name: posix.basename(path),
@@ -30,6 +30,15 @@ export async function entryOf(plane: SandboxDataPlane, info: EntryInfo, path = i
     ...(isLink && { symlinkTarget: posix.resolve(posix.dirname(info.path), info.symlink_target) }),
   };
 }
+
+/** What a link leads to. A list says it of all its links, so that they are not asked for one by one. */
+const targetOf = async (
+  plane: SandboxDataPlane,
+  { path, target_type: type }: EntryInfo,
+): Promise<Pick<EntryInfo, "is_dir"> | undefined> => {
+  if (type === undefined) return followed(plane, path);
+  return type === "" ? undefined : { is_dir: type === "directory" };
+};
 
 export const stat = (plane: SandboxDataPlane, path: string, follow = false): Promise<EntryInfo> =>
   plane.files.stat(path, { follow, attributes: true });

@@ -69,7 +69,7 @@ export async function listDir(
   if (!there.is_dir) throw new E2bError("invalid_argument", `path is not a directory: ${path}`);
   const real = await resolved(plane, path);
   const { body } = await plane.dataPlane.request("GET", "/v1/files/list", {
-    query: { path: real, depth, attributes: true },
+    query: { path: real, depth, attributes: true, targets: true },
   });
   const tooLarge = (): E2bError =>
     new E2bError(
