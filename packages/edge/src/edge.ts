@@ -288,11 +288,18 @@ class EdgeServer implements Edge {
 
   #exchangeOver(exchange: Exchange): void {
     this.#open -= 1;
-    this.#held.delete(exchange);
+    const { joined } = exchange;
+    if (joined === undefined || joined[0].closed) this.#ended(exchange);
+    else joined[0].once("close", () => this.#ended(exchange));
     const tookMs = this.#clock.monotonicMs() - exchange.startedMs;
     if (!exchange.isHealthCheck) this.#noteOver(exchange, tookMs);
     const { upgraded, wire, response } = exchange;
     if (!upgraded && (wire.isHttp2 || response.shouldKeepAlive)) this.#kept.used(wire.socket);
+  }
+
+  #ended(exchange: Exchange): void {
+    this.#held.delete(exchange);
+    exchange.onEnded?.();
   }
 
   #noteOver(exchange: Exchange, tookMs: number): void {

@@ -40,6 +40,10 @@ export class Exchange {
   onGone: (() => void) | undefined;
   /** Called when the connection was upgraded, which ends the exchange. */
   onOver: (() => void) | undefined;
+  /** The two ends of the upgraded connection. */
+  joined: readonly [Duplex, Duplex] | undefined;
+  /** Called once nothing more is carried: the exchange is over, and so is what its connection was upgraded to. */
+  onEnded: (() => void) | undefined;
   /** How often the sandbox moved before anything was sent to it. */
   moves = 0;
   continued = false;

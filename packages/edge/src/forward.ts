@@ -286,6 +286,7 @@ class Carrier implements AnswerHandlers {
     if (first.length > 0) client.write(first);
     if (upgradeFirst.length > 0) far.write(upgradeFirst);
     joinSockets(client, far, this.#forwarding.pool.work);
+    this.#exchange.joined = [client, far];
     this.#exchange.onOver?.();
   }
 

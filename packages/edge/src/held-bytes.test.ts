@@ -32,6 +32,23 @@ describe.each(["heldOfSandbox", "heldOfTeam", "heldOfEdge"] as const)("beyond %s
     expect(streams.some(({ closed }) => !closed)).toBe(true);
   });
 
+  it("upgraded connections are cut that do not read", async () => {
+    await using rig = await Rig.start({ limits: { [bound]: mebibyte / 4 } });
+    rig.onUpgraded = (socket) => void socket.write(Buffer.alloc(32 * mebibyte));
+    const readers = await Promise.all(Array.from({ length: 16 }, () => rig.connect()));
+    let cut = 0;
+    for (const socket of readers) {
+      socket.once("close", () => (cut += 1));
+      socket.pause();
+      socket.write(
+        `GET /v1/ws HTTP/1.1\r\nhost: ${rig.host()}\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n`,
+      );
+    }
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    for (const socket of readers) socket.resume();
+    await until(() => cut >= 8);
+  });
+
   it("connections of HTTP/1.1 are cut that do not read their answers", async () => {
     await using rig = await Rig.start({ limits: { [bound]: mebibyte / 4 } });
     rig.onAgent = (_request, response) => void response.end(Buffer.alloc(32 * mebibyte));

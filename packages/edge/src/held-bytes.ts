@@ -1,6 +1,6 @@
 /**
  * Limits the bytes in memory that came from one side and that the other side does not take: uploads that no sandbox
- * reads, and answers that no client reads. Flow control bounds them for each stream and connection; here they are
+ * reads, answers that no client reads, and what an upgraded connection (WebSocket, terminal, port) carries either way. Flow control bounds them for each stream and connection; here they are
  * counted for a sandbox, a team and the edge. Beyond a bound the exchange is cut that has stood still for longest, so
  * transfers that go on are kept. Looks at all exchanges a few times a second: between two looks at most what the
  * windows allow can come.
@@ -82,7 +82,15 @@ export class HeldBytes {
   }
 }
 
-function heldBy({ request, response, wire }: Exchange): Pick<Held, "bytes" | "mark"> {
+function heldBy({ request, response, wire, joined }: Exchange): Pick<Held, "bytes" | "mark"> {
+  if (joined !== undefined) {
+    const lengths = joined.flatMap(({ readableLength, writableLength }) => [readableLength, writableLength]);
+    const { bytesRead, bytesWritten } = wire.socket;
+    return {
+      bytes: lengths.reduce((sum, length) => sum + length, 0),
+      mark: `${bytesRead} ${bytesWritten} ${lengths}`,
+    };
+  }
   if (request instanceof Http2Request) {
     const { stream, bodyBytes } = request;
     const answer = stream.writableLength;

@@ -118,4 +118,10 @@ test("UTF-8 in a query is percent-encoded on its way, in one piece or many, with
   const headers = { ":path": bytes, ":authority": portHost() };
   expect(await replyOf(session.request(headers))).toMatchObject({ status: 200 });
   expect(seen.map(({ url }) => url)).toEqual([escaped, escaped, escaped, escaped]);
+  // Later requests of a connection are read by node's parser alone.
+  const kept = await rig.connect(portHost());
+  kept.write(`GET / HTTP/1.1\r\nHost: ${portHost()}\r\n\r\n`);
+  await once(kept, "data");
+  kept.write(`${line}${rest}`, "latin1");
+  expect(await readAll(kept)).toMatch(/HTTP\/1\.1 400 [^]*must be percent-encoded/);
 });

@@ -2,6 +2,11 @@ import { STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 import { ClocheError, dataPlaneStatus } from "@cloche/protocol";
 
+const whys: ReadonlyMap<string, string> = new Map([
+  ["HPE_INVALID_EOF_STATE", "the request ended before it was whole"],
+  ["HPE_INVALID_URL", "the request's target has bytes that must be percent-encoded"],
+]);
+
 /** The error for a client whose bytes node's parser refused. Undefined: the client only went away. */
 export function parserProblem(
   error: NodeJS.ErrnoException,
@@ -20,10 +25,7 @@ export function parserProblem(
     return { error: new ClocheError("unimplemented", why, { cause: error }), status: 501 };
   }
   if (code?.startsWith("HPE_")) {
-    const why =
-      code === "HPE_INVALID_EOF_STATE"
-        ? "the request ended before it was whole"
-        : "the request is not valid HTTP/1.1";
+    const why = whys.get(code) ?? "the request is not valid HTTP/1.1";
     return { error: new ClocheError("invalid_argument", why, { cause: error }), status: 400 };
   }
   return undefined;

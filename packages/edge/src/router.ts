@@ -44,6 +44,7 @@ import { authorizationOf } from "./request-token.ts";
 import { asksForPort, sandboxPath, sharedHostname, sharedTarget, varyByTarget } from "./shared-address.ts";
 import { sharedPortAnswer } from "./shared-port.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
+import { Visits } from "./visits.ts";
 import type { Waiter } from "./waiting-room.ts";
 
 /** What the handler of checkpoint and restore routes is told of a request. The handler must verify the token. */
@@ -85,10 +86,12 @@ export class Router {
   readonly #gate: Gate;
   readonly #verifier: TokenVerifier;
   readonly #rate: RateLimit;
+  readonly #visits: Visits;
 
   constructor(parts: RouterParts) {
     this.#parts = parts;
     this.#gate = new Gate(parts.table, parts.client, parts.limits);
+    this.#visits = new Visits(parts.limits);
     this.#rate = new RateLimit({
       perSecond: parts.limits.requestsPerSecond,
       burstSeconds: BURST_SECONDS,
@@ -382,6 +385,10 @@ export class Router {
     // An unknown sandbox is 404 before any token is checked, as on its own domain.
     if (known !== undefined && !isPublic) await authorise();
     const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";
+    if (kind === "visitor" && known !== undefined) {
+      if (exchange.gone || exchange.over) return;
+      this.#visits.enter(exchange, known.teamId);
+    }
     const mayWake = isPublic ? letIn : authorise;
     const route = await this.#gate.admit(sandboxId, false, { kind, authorise: mayWake });
     if (exchange.gone || exchange.over) return;

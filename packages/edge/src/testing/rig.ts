@@ -57,6 +57,8 @@ export class Rig implements AsyncDisposable {
   readonly hostSeen: string[] = [];
   /** Answers requests to the agent; by default 200 with the request that it saw. */
   onAgent: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
+  /** Has the agent's end of an upgraded connection; by default it echoes. */
+  onUpgraded: ((socket: net.Socket) => void) | undefined;
 
   /**
    * With an agent from before the channel, which gets the owner's token itself; `startChannel`: with a present agent.
@@ -158,7 +160,8 @@ export class Rig implements AsyncDisposable {
     );
     socket.write(head);
     socket.on("error", () => undefined);
-    socket.pipe(socket);
+    if (this.onUpgraded !== undefined) this.onUpgraded(socket);
+    else socket.pipe(socket);
   }
 
   #tunnel(request: IncomingMessage, socket: net.Socket, head: Buffer): void {
