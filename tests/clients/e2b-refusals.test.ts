@@ -98,6 +98,19 @@ test("another team's sandbox is none, for its key and for its sandbox's token", 
   expect((await ask("GET", "/health", { headers: inSandbox(foreign) })).status).toBe(204);
 });
 
+/** A server on port 8123 whose answers go on for a minute. */
+const endlessServer = `
+import http.server, time
+class Endless(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        for _ in range(600):
+            self.wfile.write(b".")
+            self.wfile.flush()
+            time.sleep(0.1)
+http.server.ThreadingHTTPServer(("0.0.0.0", 8123), Endless).serve_forever()`;
+
 test("a sandbox's token and its signed URLs end with their API key, for calls under way too", async () => {
   const call = async (method: string, body: object): Promise<{ key: { id: string }; secret: string }> => {
     const answer = await fetch(`${target.gatewayUrl}/cloche.public.v1.ApiKeyService/${method}`, {
@@ -126,19 +139,28 @@ test("a sandbox's token and its signed URLs end with their API key, for calls un
   ];
   expect(await statuses()).toEqual([200, 200, 200]);
 
-  const message = Buffer.from(JSON.stringify({ process: { cmd: "sleep", args: ["60"] } }));
-  const head = Buffer.alloc(5);
-  head.writeUInt32BE(message.length, 1);
-  const stream = await fetch(`${url}/process.Process/Start`, {
-    method: "POST",
-    headers: { ...inSandbox(theirs), "content-type": "application/connect+json" },
-    body: Buffer.concat([head, message]),
-  });
+  const start = (sandbox: typeof own, ...[cmd, ...args]: string[]): Promise<Response> => {
+    const message = Buffer.from(JSON.stringify({ process: { cmd, args } }));
+    const head = Buffer.alloc(5);
+    head.writeUInt32BE(message.length, 1);
+    return fetch(`${url}/process.Process/Start`, {
+      method: "POST",
+      headers: { ...inSandbox(sandbox), "content-type": "application/connect+json" },
+      body: Buffer.concat([head, message]),
+    });
+  };
+  const stream = await start(theirs, "sleep", "60");
   const ended = stream.text().catch(() => "cut");
+  await start(own, "python3", "-c", endlessServer);
+  const port = { "e2b-sandbox-id": own.sandboxID, "e2b-sandbox-port": "8123" };
+  const fromPort = async (sandbox: typeof own): Promise<Response> =>
+    fetch(url, { headers: { ...port, "x-access-token": sandbox.envdAccessToken } });
+  await expect.poll(async () => (await fromPort(own)).status, { timeout: 20_000 }).toBe(200);
+  const portEnded = (await fromPort(theirs)).text().catch(() => "cut");
 
   await call("RevokeApiKey", { id: made.id });
   expect(await statuses()).toEqual([401, 401, 401]);
-  expect(await ended).toBe("cut");
+  expect([await ended, await portEnded]).toEqual(["cut", "cut"]);
 }, 60_000);
 
 test("a sandbox's token is needed, and opens neither the API nor the gateway", async () => {

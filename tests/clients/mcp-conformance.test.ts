@@ -92,7 +92,10 @@ test("with the suite's own tools, prompts and resources behind it, the endpoint 
     address: "127.0.0.1",
     port: 0,
     hosts: [],
-    clientFor: (apiKey) => new Cloche({ gatewayUrl: target.gatewayUrl, apiKey }),
+    keys: {
+      clientFor: (apiKey) => new Cloche({ gatewayUrl: target.gatewayUrl, apiKey }),
+      teamOf: async () => "one team",
+    },
     serverFor: exampleServer,
   });
   onTestFinished(() => endpoint.close(0));

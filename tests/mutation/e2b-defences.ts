@@ -84,6 +84,16 @@ export const e2bDefences: readonly Defence[] = [
     named: "end with their API key",
   },
   {
+    what: "answers of a port end with the API key of their caller",
+    file: "packages/e2b/src/endpoint.ts",
+    find: "if (apiKey !== undefined) this.#sandboxes.endWithKey(response, apiKey, sandboxId);",
+    replace: "",
+    project: "clients",
+    test: "tests/clients/e2b-refusals.test.ts",
+    named: "end with their API key",
+    heavy: true,
+  },
+  {
     what: "the search for the signer of a URL has a bound",
     file: "packages/e2b/src/signers.ts",
     find: "if (this.#count > this.#max) this.#dropOfLargest();",

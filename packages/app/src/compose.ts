@@ -144,6 +144,7 @@ async function startParts(
       const closeMcp = await startMcp(
         config,
         status,
+        gateway,
         readFileSync(tls.caFile, "utf8"),
         log.child({ part: "mcp" }),
       ).catch(portTaken("CLOCHE_MCP_PORT", config.mcpPort));

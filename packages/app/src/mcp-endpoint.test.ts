@@ -30,7 +30,8 @@ it("answers a client that asks again on its connection while it closes, and ends
     base_domain: "x.test",
   };
   const settings = { gatewayHost: "127.0.0.1", mcpPort, mcpHosts: [] };
-  const close = await startMcp(settings, { ...places, version: "0.0.0" }, "", silentLog);
+  const gateway = { teamOfKey: async () => undefined };
+  const close = await startMcp(settings, { ...places, version: "0.0.0" }, gateway, "", silentLog);
   const socket = net.connect(mcpPort, "127.0.0.1");
   expect(await ask(socket)).toMatch(/^HTTP\/1\.1 403 .*\r\nconnection: keep-alive\r\n/is);
   const closed = close(5_000, idleMs);

@@ -1,5 +1,6 @@
 /** MCP over HTTP beside the gateway: a client of the public contract that passes on each caller's API key. */
 import { boundHttp, type Config, HttpDrain, type Log, PacedRequest, stopListening } from "@cloche/base";
+import type { Gateway } from "@cloche/gateway";
 import { Cloche } from "@cloche/sdk";
 import { nodeFetch } from "@cloche/sdk/node";
 import type { ServiceStatus } from "./status-file.ts";
@@ -12,10 +13,11 @@ type McpPlaces = Pick<ServiceStatus, "gateway_url" | "edge_url" | "base_domain" 
 /** Closes the endpoint; requests under way get `drainMs`, and connections used less than `idleMs` ago one more answer. */
 export type CloseMcp = (drainMs: number, idleMs?: number) => Promise<void>;
 
-/** `ca`: the PEM of the authority that signed the edge's certificate. */
+/** `ca`: the PEM of the authority that signed the edge's certificate. `gateway`: tells whose keys are valid. */
 export async function startMcp(
   config: McpSettings,
   places: McpPlaces,
+  gateway: Pick<Gateway, "teamOfKey">,
   ca: string,
   log: Log,
 ): Promise<CloseMcp> {
@@ -29,8 +31,11 @@ export async function startMcp(
     address: config.gatewayHost,
     port: config.mcpPort,
     hosts: config.mcpHosts,
-    clientFor: (apiKey) =>
-      new Cloche({ gatewayUrl: places.gateway_url, apiKey, fetch, webSocket: fetch.webSocket }),
+    keys: {
+      clientFor: (apiKey) =>
+        new Cloche({ gatewayUrl: places.gateway_url, apiKey, fetch, webSocket: fetch.webSocket }),
+      teamOf: (apiKey) => gateway.teamOfKey(apiKey),
+    },
     serverFor: (cloche) => createMcpServer({ cloche, version: places.version }),
     requestClass: PacedRequest,
     drainOf(server) {

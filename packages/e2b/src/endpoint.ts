@@ -218,6 +218,7 @@ class Endpoint implements E2bEndpoint {
         apiKey === undefined
           ? undefined
           : (await this.#sandboxes.gateway(apiKey).issueDataPlaneToken(sandboxId)).jwt;
+      if (apiKey !== undefined) this.#sandboxes.endWithKey(response, apiKey, sandboxId);
       const host = `${port}-${sandboxId}.${this.#options.baseDomain}`;
       return await passOn(this.#edge, { host, token }, request, response);
     } catch (error) {

@@ -3,6 +3,7 @@
  * each was requested. By these keys a signed URL without a sandbox is matched to one.
  */
 import { createHash } from "node:crypto";
+import type { ServerResponse } from "node:http";
 import { ClocheApiError, Gateway, openDataPlane, type SandboxDataPlane, type SandboxInfo } from "@cloche/sdk";
 import { isSandboxId } from "@cloche/protocol";
 import type { NodeFetch } from "@cloche/sdk/node";
@@ -17,6 +18,8 @@ import { Watchers } from "./envd/watchers.ts";
 const heldSandboxes = 10_000;
 const heldKeys = 32;
 const relistMs = 5_000;
+/** How often the key of an open stream is looked at. */
+const keyLookMs = 5_000;
 /** Sandboxes of a key that are looked for after a restart, the newest ones. */
 const listedSandboxes = 100;
 
@@ -101,6 +104,16 @@ export class Sandboxes {
    */
   async requireKey(apiKey: string, sandboxId: string): Promise<void> {
     await this.find(this.gateway(apiKey), sandboxId);
+  }
+
+  /** Cuts an answer that is still open when its key is no longer valid. */
+  endWithKey(response: ServerResponse, apiKey: string, sandboxId: string): void {
+    const look = (): void =>
+      void this.requireKey(apiKey, sandboxId).catch((error: unknown) => {
+        if (E2bError.from(error).code === "unauthenticated") response.destroy();
+      });
+    const timer = setInterval(look, keyLookMs);
+    response.once("close", () => clearInterval(timer));
   }
 
   open(sandboxId: string, apiKey: string): OpenSandbox {

@@ -55,7 +55,7 @@ import { routeService } from "./routes/route-service.ts";
 import { LinkKeys } from "./routes/link-keys.ts";
 import { RouteTable } from "./routes/route-table.ts";
 import { apiKeyService, createApiKey, type CreatedApiKey } from "./rpc/api-key-service.ts";
-import { Authenticator, secretHash } from "./rpc/caller.ts";
+import { Authenticator, isGoodKey, secretHash } from "./rpc/caller.ts";
 import { Creation } from "./rpc/creation.ts";
 import { sandboxService } from "./rpc/sandbox-service.ts";
 import { storageService } from "./storage/storage-service.ts";
@@ -138,6 +138,8 @@ export interface Gateway {
   ): Promise<CreatedApiKey>;
   /** Whether calls with this secret are accepted; `unknown`: the database has never had it. */
   apiKeyState(secret: string): Promise<"good" | "refused" | "unknown">;
+  /** The team of an API key's secret; undefined: calls with it are not accepted. Counts as no call of the team. */
+  teamOfKey(secret: string): Promise<string | undefined>;
   /** Machines that the database does not know. */
   readonly orphans: {
     list(): Promise<Orphan[]>;
@@ -451,8 +453,12 @@ export function createGateway(options: GatewayOptions): Gateway {
     async apiKeyState(secret) {
       const key = await database.apiKeys.findByHash(secretHash(secret));
       if (key === undefined) return "unknown";
-      const isExpired = key.expiresAtMs !== null && key.expiresAtMs <= nowMs();
-      return key.revokedAtMs !== null || isExpired ? "refused" : "good";
+      return isGoodKey(key, nowMs()) ? "good" : "refused";
+    },
+
+    async teamOfKey(secret) {
+      const key = await database.apiKeys.findByHash(secretHash(secret));
+      return key !== undefined && isGoodKey(key, nowMs()) ? key.teamId : undefined;
     },
 
     orphans: {

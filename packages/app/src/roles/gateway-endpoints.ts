@@ -66,7 +66,7 @@ async function startE2b(
 
 async function startMcpOf(
   config: Config,
-  { cluster, log, stops }: Pick<GatewayEndpointsNeeds, "cluster" | "log" | "stops">,
+  { gateway, cluster, log, stops }: GatewayEndpointsNeeds,
 ): Promise<void> {
   const places = {
     gateway_url: gatewayUrl(config),
@@ -75,7 +75,7 @@ async function startMcpOf(
     version: packageVersion(),
   };
   const ca = await trusted(config, cluster);
-  const close = await startMcp(config, places, ca, log.child({ part: "mcp" })).catch(
+  const close = await startMcp(config, places, gateway, ca, log.child({ part: "mcp" })).catch(
     portTaken("CLOCHE_MCP_PORT", config.mcpPort),
   );
   stops.add("MCP endpoint", () => close(config.drainSeconds * 1_000, keptMs(config)));

@@ -11,9 +11,6 @@ import { answerCallError, call, isCall } from "./calls.ts";
 import { readFile, writeFiles } from "./files.ts";
 import { readSignature } from "./signed-url.ts";
 
-/** How often the key of an open stream is looked at. */
-const keyLookMs = 5_000;
-
 export class Envd {
   readonly #sandboxes: Sandboxes;
 
@@ -32,7 +29,7 @@ export class Envd {
       const url = new URL(request.url ?? "/", "http://sandbox");
       sandbox = await this.#authorised(request, url, sandboxId);
       callerIsKnown(request);
-      this.#endWithKey(response, sandbox);
+      this.#sandboxes.endWithKey(response, sandbox.apiKey, sandbox.id);
       await this.#dispatch(request, response, url, sandbox);
       return undefined;
     } catch (thrown) {
@@ -61,16 +58,6 @@ export class Envd {
       "unauthenticated",
       "header X-Access-Token is missing; it is the envdAccessToken of a create",
     );
-  }
-
-  /** Cuts an answer that is still open when its key was revoked. */
-  #endWithKey(response: ServerResponse, { id, apiKey }: OpenSandbox): void {
-    const look = (): void =>
-      void this.#sandboxes.requireKey(apiKey, id).catch((error: unknown) => {
-        if (E2bError.from(error).code === "unauthenticated") response.destroy();
-      });
-    const timer = setInterval(look, keyLookMs);
-    response.once("close", () => clearInterval(timer));
   }
 
   async #dispatch(

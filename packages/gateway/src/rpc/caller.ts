@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import type { Clock, Log } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { createContextKey, type HandlerContext } from "@connectrpc/connect";
+import type { ApiKeyRecord } from "../database/api-keys.ts";
 import type { Database } from "../database/database.ts";
 import type { Caller } from "../lifecycle/audit-log.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -17,6 +18,9 @@ export function callerOf(context: Pick<HandlerContext, "values">): Caller {
 }
 
 export const secretHash = (secret: string): string => createHash("sha256").update(secret).digest("hex");
+
+export const isGoodKey = (key: ApiKeyRecord, nowMs: number): boolean =>
+  key.revokedAtMs === null && (key.expiresAtMs === null || key.expiresAtMs > nowMs);
 
 /** Finds the team of an API key. Asks the database each time, so that a revocation takes effect at once everywhere. */
 export class Authenticator {

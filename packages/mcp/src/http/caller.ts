@@ -18,7 +18,16 @@ export class Refusal extends Error {
 export interface Caller {
   /** Hash of the key, to which sessions are bound. */
   keyHash: string;
+  teamId: string;
   cloche: Cloche;
+}
+
+/** What the endpoint asks about keys. */
+export interface Keys {
+  /** Makes a client of the gateway with a caller's key. */
+  clientFor(apiKey: string): Cloche;
+  /** The team of a key; undefined: the key is unknown, revoked or expired. */
+  teamOf(apiKey: string): Promise<string | undefined>;
 }
 
 /** The key of `Authorization: Bearer …`. */
@@ -31,17 +40,22 @@ export function bearerOf(authorization: string | undefined, maxBytes: number): s
 }
 
 /** Asks the gateway whether the key is valid. Called for each request, so that a revoked key is refused at once. */
-export async function authenticate(key: string, clientFor: (apiKey: string) => Cloche): Promise<Caller> {
-  const cloche = clientFor(key);
+export async function authenticate(key: string, keys: Keys): Promise<Caller> {
+  const cloche = keys.clientFor(key);
   try {
     await cloche.gateway.listSandboxes({ page_size: 1 });
   } catch (error) {
     if (!(error instanceof ClocheApiError))
       throw new Refusal(503, "the gateway does not answer; try again", { "retry-after": "1" });
     const { status, message, retryAfterSeconds } = error;
-    const challenge = status === 401 ? { "www-authenticate": 'Bearer error="invalid_token"' } : undefined;
+    if (status === 401) throw refused(message);
     const wait = retryAfterSeconds === undefined ? undefined : { "retry-after": String(retryAfterSeconds) };
-    throw new Refusal(status, message, { ...challenge, ...wait });
+    throw new Refusal(status, message, wait);
   }
-  return { keyHash: createHash("sha256").update(key).digest("hex"), cloche };
+  const teamId = await keys.teamOf(key);
+  if (teamId === undefined) throw refused("the API key is not valid any more");
+  return { keyHash: createHash("sha256").update(key).digest("hex"), teamId, cloche };
 }
+
+const refused = (message: string): Refusal =>
+  new Refusal(401, message, { "www-authenticate": 'Bearer error="invalid_token"' });

@@ -1,4 +1,4 @@
-import { request as httpRequest } from "node:http";
+import { type IncomingMessage, request as httpRequest } from "node:http";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { createMcpServer } from "../server.ts";
@@ -22,7 +22,7 @@ async function open(options: Partial<McpEndpointOptions> = {}): Promise<void> {
     port: 0,
     hosts: [],
     serverFor: (cloche) => createMcpServer({ cloche, version: "0.1.0" }),
-    clientFor: gateway.clientFor,
+    keys: gateway,
     ...options,
   });
 }
@@ -75,6 +75,13 @@ async function openSession(key = "key-a"): Promise<string> {
 }
 const inSession = (id: string, key = "key-a") => ask({ ...withKey(key), "mcp-session-id": id }, list);
 
+/** The stream of a session, which stays open. */
+async function openStream(id: string, key = "key-a"): Promise<IncomingMessage> {
+  const headers = { accept: "text/event-stream", ...withKey(key), "mcp-session-id": id };
+  const request = httpRequest({ port: endpoint.port, host: "127.0.0.1", path: "/mcp", headers });
+  return await new Promise((resolve, reject) => request.on("response", resolve).on("error", reject).end());
+}
+
 describe("a key", () => {
   test.each([
     ["none", {}],
@@ -96,6 +103,31 @@ describe("a key", () => {
     expect((await inSession(id)).status).toBe(200);
     gateway.keys.delete("key-a");
     expect((await inSession(id)).status).toBe(401);
+  });
+
+  test("that is revoked ends its open streams and its sessions, and those of no other key", async () => {
+    await open({ limits: { keyLookMs: 20 } });
+    const stream = await openStream(await openSession("key-a"), "key-a");
+    const others = await openStream(await openSession("key-a2"), "key-a2");
+    const ended = new Promise((resolve) => stream.on("close", resolve).on("error", resolve).resume());
+    gateway.keys.delete("key-a");
+    await ended;
+    await expect.poll(() => endpoint.sessions).toBe(1);
+    expect(others.destroyed).toBe(false);
+    others.destroy();
+  });
+
+  test("whose state cannot be read now keeps its streams", async () => {
+    let looks = 0;
+    const teamOf = async (key: string): Promise<string> => {
+      if (++looks > 2) throw new Error(`the database is away, so nobody knows ${key}`);
+      return "team-a";
+    };
+    await open({ limits: { keyLookMs: 5 }, keys: { clientFor: gateway.clientFor, teamOf } });
+    const stream = await openStream(await openSession());
+    await expect.poll(() => looks).toBeGreaterThan(5);
+    expect(stream.destroyed).toBe(false);
+    stream.destroy();
   });
 
   test("does not open another key's session", async () => {
@@ -174,6 +206,38 @@ describe("sessions", () => {
     await expect.poll(async () => (await ask(withKey(), initialize)).status).toBe(200);
   });
 
+  test("of a team are bounded, whatever its keys, and no other team's make room for them", async () => {
+    await open({ limits: { sessionsPerTeam: 2, sessions: 10 } });
+    const others = await openSession("key-b");
+    for (const key of ["key-a", "key-a2", "key-a", "key-a2"]) await openSession(key);
+    expect(endpoint.sessions).toBe(3);
+    expect((await inSession(others, "key-b")).status).toBe(200);
+  });
+
+  test("of the team with the most make room when all places are taken, idle ones first", async () => {
+    await open({ limits: { sessions: 3 } });
+    const [first, second, third] = [await openSession(), await openSession("key-a2"), await openSession()];
+    const streams = [await openStream(first), await openStream(second, "key-a2")];
+    for (const stream of streams) stream.on("error", () => undefined).resume();
+    await openSession("key-b");
+    expect((await inSession(third)).status).toBe(404);
+    expect(streams.map(({ destroyed }) => destroyed)).toEqual([false, false]);
+    // Now all of the team's are in use; the other two teams get a place each all the same.
+    const ofD = await openSession("key-d");
+    expect((await inSession(first)).status).toBe(404);
+    expect((await inSession(second, "key-a2")).status).toBe(200);
+    expect((await inSession(ofD, "key-d")).status).toBe(200);
+    const refused = await ask(withKey("key-a2"), initialize);
+    expect(refused.status, refused.text).toBe(429);
+    for (const stream of streams) stream.destroy();
+  });
+
+  test("that open at the same time are counted", async () => {
+    await open({ limits: { sessionsPerTeam: 3 } });
+    await Promise.all(Array.from({ length: 8 }, () => openSession()));
+    expect(endpoint.sessions).toBe(3);
+  });
+
   test("that nobody uses are closed", async () => {
     await open({ limits: { sessionIdleMs: 20, sweepMs: 10 } });
     await openSession();
@@ -207,6 +271,16 @@ describe("requests", () => {
     expect((await ask(withKey("key-b"), initialize)).status).toBe(200);
     stream.destroy();
     await expect.poll(async () => (await inSession(id)).status).toBe(200);
+  });
+
+  test("of one team are bounded", async () => {
+    await open({ limits: { requestsPerTeam: 1 } });
+    const id = await openSession();
+    const stream = await openStream(id);
+    expect((await ask(withKey("key-a2"), initialize)).status).toBe(429);
+    expect((await ask(withKey("key-b"), initialize)).status).toBe(200);
+    stream.destroy();
+    await expect.poll(async () => (await ask(withKey("key-a2"), initialize)).status).toBe(200);
   });
 
   test.each([

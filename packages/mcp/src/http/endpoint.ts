@@ -19,10 +19,11 @@ import {
   type McpHttpHandler,
   type McpServer,
 } from "@modelcontextprotocol/server";
-import { authenticate, bearerOf, type Caller, Refusal } from "./caller.ts";
+import { authenticate, bearerOf, type Caller, type Keys, Refusal } from "./caller.ts";
 import { httpLimits } from "./limits.ts";
 import { sendAnswer, webRequestOf } from "./exchange.ts";
 import { type SessionLimits, Sessions } from "./sessions.ts";
+import { UnderWay, type UnderWayLimits } from "./under-way.ts";
 
 export interface McpEndpointOptions {
   /** IP address to listen on. */
@@ -31,8 +32,7 @@ export interface McpEndpointOptions {
   port: number;
   /** Names that are allowed in Host and Origin, besides those of the loopback. */
   hosts: readonly string[];
-  /** Makes a client of the gateway with a caller's key. */
-  clientFor(apiKey: string): Cloche;
+  keys: Keys;
   /** Makes the MCP server for a caller. */
   serverFor(cloche: Cloche): McpServer;
   onError?: (error: Error) => void;
@@ -57,7 +57,7 @@ export interface ServerDrain {
   quiet(idleMs: number): Promise<void>;
 }
 
-type DoorLimits = SessionLimits & { requestsPerKey: number; sweepMs: number };
+type DoorLimits = SessionLimits & UnderWayLimits & { keyLookMs: number; sweepMs: number };
 
 export interface McpEndpoint {
   port: number;
@@ -87,14 +87,14 @@ class Door implements McpEndpoint {
   readonly #server: Server;
   readonly #drain: ServerDrain;
   readonly #callers = new WeakMap<AuthInfo, Caller>();
-  /** Number of requests under way, by key. */
-  readonly #underWay = new Map<string, number>();
-  #sweep: NodeJS.Timeout | undefined;
+  readonly #underWay: UnderWay;
+  readonly #timers: NodeJS.Timeout[] = [];
 
   constructor(options: McpEndpointOptions) {
     this.#options = options;
     this.#limits = { ...httpLimits, ...options.limits };
     this.#sessions = new Sessions(this.#limits);
+    this.#underWay = new UnderWay(this.#limits);
     const onerror = options.onError;
     this.#modern = createMcpHandler(({ authInfo }) => this.#serverFor(this.#callerOf(authInfo)), {
       legacy: "reject",
@@ -127,17 +127,20 @@ class Door implements McpEndpoint {
     this.#server.listen(this.#options.port, this.#options.address, () => resolve());
     await promise;
     this.#server.off("error", reject);
-    this.#sweep = setInterval(() => void this.#sessions.sweep().catch(this.#told), this.#limits.sweepMs);
-    this.#sweep.unref();
+    const { sweepMs, keyLookMs } = this.#limits;
+    const every = (ms: number, work: () => Promise<void>): void =>
+      void this.#timers.push(setInterval(() => void work().catch(this.#told), ms).unref());
+    every(sweepMs, () => this.#sessions.sweep());
+    every(keyLookMs, () => this.#endRevoked());
   }
 
   async close(drainMs: number, idleMs = 0): Promise<void> {
-    clearInterval(this.#sweep);
+    for (const timer of this.#timers) clearInterval(timer);
     this.#drain.begin();
     const closed = this.#drain.stopListening();
     await this.#drain.quiet(idleMs);
     const over = AbortSignal.timeout(drainMs);
-    while (this.#underWay.size > 0 && !over.aborted) await new Promise((resolve) => setTimeout(resolve, 20));
+    while (!this.#underWay.isEmpty && !over.aborted) await new Promise((resolve) => setTimeout(resolve, 20));
     await this.#sessions.close();
     await this.#modern.close();
     this.#server.closeAllConnections();
@@ -160,9 +163,9 @@ class Door implements McpEndpoint {
     if ((request.url ?? "").split("?", 1)[0] !== mcpPath)
       throw new Refusal(404, `the MCP endpoint is ${mcpPath}`);
     const key = bearerOf(request.headers.authorization, httpLimits.apiKeyBytes);
-    const caller = await authenticate(key, this.#options.clientFor);
+    const caller = await authenticate(key, this.#options.keys);
     if (response.destroyed) return;
-    response.once("close", this.#enter(caller));
+    this.#underWay.enter(key, caller, response);
     const web = await webRequestOf(request, response, httpLimits.bodyBytes);
     const isModern = !(await isLegacyRequest(web));
     const answer = isModern
@@ -171,21 +174,10 @@ class Door implements McpEndpoint {
     await sendAnswer(response, answer);
   }
 
-  /** Counts a request; 429 if the key has too many under way. */
-  #enter({ keyHash }: Caller): () => void {
-    const count = this.#underWay.get(keyHash) ?? 0;
-    if (count >= this.#limits.requestsPerKey)
-      throw new Refusal(
-        429,
-        `${count} requests with this key are under way, which is the most; wait for some`,
-        { "retry-after": "1" },
-      );
-    this.#underWay.set(keyHash, count + 1);
-    return () => {
-      const left = (this.#underWay.get(keyHash) ?? 1) - 1;
-      if (left === 0) this.#underWay.delete(keyHash);
-      else this.#underWay.set(keyHash, left);
-    };
+  /** Ends streams and sessions of keys that are no longer valid. */
+  async #endRevoked(): Promise<void> {
+    const callers = await this.#underWay.cutRevoked((key) => this.#options.keys.teamOf(key));
+    for (const { keyHash } of callers) await this.#sessions.closeOf(keyHash);
   }
 
   #perRequest(request: Request, key: string, caller: Caller): Promise<Response> {

@@ -1,9 +1,13 @@
 /** Limits of the HTTP endpoint. */
 export const httpLimits = {
-  /** Requests of one API key under way at once, with streams. */
+  /** Requests under way at once, with streams: of one API key, and of one team. */
   requestsPerKey: 128,
-  /** Sessions of clients of the 2025 protocols: for one API key, and for all. */
+  requestsPerTeam: 256,
+  /** How often the keys of requests under way are checked again. */
+  keyLookMs: 5_000,
+  /** Sessions of clients of the 2025 protocols: of one API key, of one team, and of all. */
   sessionsPerKey: 64,
+  sessionsPerTeam: 256,
   sessions: 1_024,
   /** A session without requests is closed after this time. */
   sessionIdleMs: 30 * 60_000,

@@ -3,9 +3,9 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Cloche } from "@cloche/sdk";
 
-/** A gateway that only checks keys: it answers ListSandboxes for known ones. */
+/** A gateway that only checks keys: it answers ListSandboxes for known ones. `key-a` and `key-a2` are of team a, and so on. */
 export class FakeGateway implements AsyncDisposable {
-  readonly keys = new Set(["key-a", "key-b"]);
+  readonly keys = new Set(["key-a", "key-a2", "key-b", "key-d"]);
   /** Answered instead of the success for a valid key. */
   failure: { status: number; code: string; message: string } | undefined;
   calls = 0;
@@ -35,6 +35,9 @@ export class FakeGateway implements AsyncDisposable {
     const { port } = this.#server.address() as AddressInfo;
     return new Cloche({ gatewayUrl: `http://127.0.0.1:${port}`, apiKey });
   };
+
+  teamOf = async (apiKey: string): Promise<string | undefined> =>
+    this.keys.has(apiKey) ? apiKey.slice(0, 5) : undefined;
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#server.closeAllConnections();
