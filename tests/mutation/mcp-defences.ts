@@ -98,8 +98,8 @@ export const mcpDefences: readonly Defence[] = [
     file: "packages/mcp/src/http/under-way.ts",
     find: "for (const response of responses) response.destroy();",
     replace: "",
-    ...door,
-    named: "ends its open streams",
+    project: "unit",
+    test: "packages/mcp/src/http/under-way.test.ts",
   },
   {
     what: "sessions of MCP end with their API key",
