@@ -1,5 +1,13 @@
 /** MCP over HTTP beside the gateway: a client of the public contract that passes on each caller's API key. */
-import { boundHttp, type Config, HttpDrain, type Log, PacedRequest, stopListening } from "@cloche/base";
+import {
+  boundedLog,
+  boundHttp,
+  type Config,
+  HttpDrain,
+  type Log,
+  PacedRequest,
+  stopListening,
+} from "@cloche/base";
 import type { Gateway } from "@cloche/gateway";
 import { Cloche } from "@cloche/sdk";
 import { nodeFetch } from "@cloche/sdk/node";
@@ -26,6 +34,7 @@ export async function startMcp(
     import("@cloche/mcp"),
     import("@cloche/mcp/http"),
   ]);
+  const callersLog = boundedLog(log);
   const fetch = nodeFetch({ caCert: ca, edgeUrl: places.edge_url, baseDomain: places.base_domain });
   const endpoint = await openMcpEndpoint({
     address: config.gatewayHost,
@@ -47,7 +56,7 @@ export async function startMcp(
         quiet: (idleMs) => drain.quiet(idleMs),
       };
     },
-    onError: (error) => log.warn({ err: error }, "an MCP request failed"),
+    onError: (error) => callersLog.warn({ err: error }, "an MCP request failed"),
   });
   return async (drainMs, idleMs) => {
     await endpoint.close(drainMs, idleMs);

@@ -1,6 +1,7 @@
 export * from "./agent-channel.ts";
 export * from "./clock.ts";
 export * from "./log.ts";
+export * from "./bounded-log.ts";
 export * from "./metrics.ts";
 export * from "./cleanup.ts";
 export * from "./serial-queue.ts";

@@ -9,7 +9,17 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { isIP, type AddressInfo } from "node:net";
-import { boundHttp, http1Bounds, HttpDrain, type Log, requestIdOf, stopListening } from "@cloche/base";
+import {
+  boundedLog,
+  boundHttp,
+  callerIsKnown,
+  http1Bounds,
+  HttpDrain,
+  isKnownCaller,
+  type Log,
+  requestIdOf,
+  stopListening,
+} from "@cloche/base";
 import { isSandboxId } from "@cloche/protocol";
 import { nodeFetch } from "@cloche/sdk/node";
 import { AccessTokens } from "./access-token.ts";
@@ -57,6 +67,8 @@ export function createE2b(options: E2bOptions): E2bEndpoint {
 
 class Endpoint implements E2bEndpoint {
   readonly #options: E2bOptions;
+  /** For what callers without a good credential cause. */
+  readonly #strangersLog: Log;
   readonly #sandboxes: Sandboxes;
   readonly #api: Api;
   readonly #envd: Envd;
@@ -77,6 +89,7 @@ class Endpoint implements E2bEndpoint {
 
   constructor(options: E2bOptions) {
     this.#options = options;
+    this.#strangersLog = boundedLog(options.log);
     boundHttp(this.#server, "e2b");
     const { gatewayUrl, edgeUrl, caCert, baseDomain, edgePort, ownKey } = options;
     this.#fetch = nodeFetch({ caCert, edgeUrl, baseDomain });
@@ -135,12 +148,13 @@ class Endpoint implements E2bEndpoint {
           status: error?.status ?? response.statusCode,
           ms: Math.round((performance.now() - beganMs) * 10) / 10,
         };
-        if (error === undefined) this.#options.log.info(fields, "answered");
-        else if (error.status === 500) this.#options.log.error({ ...fields, err: error }, "failed");
-        else this.#options.log.info({ ...fields, code: error.code, reason: error.message }, "refused");
+        const log = isKnownCaller(request) ? this.#options.log : this.#strangersLog;
+        if (error === undefined) log.info(fields, "answered");
+        else if (error.status === 500) this.#strangersLog.error({ ...fields, err: error }, "failed");
+        else log.info({ ...fields, code: error.code, reason: error.message }, "refused");
       },
       (error: unknown) => {
-        this.#options.log.error({ request_id: requestId, err: error }, "a request was not answered");
+        this.#strangersLog.error({ request_id: requestId, err: error }, "a request was not answered");
         answerError(response, error);
       },
     );
@@ -218,7 +232,10 @@ class Endpoint implements E2bEndpoint {
         apiKey === undefined
           ? undefined
           : (await this.#sandboxes.gateway(apiKey).issueDataPlaneToken(sandboxId)).jwt;
-      if (apiKey !== undefined) this.#sandboxes.endWithKey(response, apiKey, sandboxId);
+      if (apiKey !== undefined) {
+        callerIsKnown(request);
+        this.#sandboxes.endWithKey(response, apiKey, sandboxId);
+      }
       const host = `${port}-${sandboxId}.${this.#options.baseDomain}`;
       return await passOn(this.#edge, { host, token }, request, response);
     } catch (error) {

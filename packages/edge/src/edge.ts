@@ -15,6 +15,7 @@ import { type IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import {
+  boundedLog,
   type Clock,
   ConnectionPlaces,
   KeptConnections,
@@ -117,6 +118,8 @@ class EdgeServer implements Edge {
   readonly #options: EdgeOptions;
   readonly #limits: EdgeLimits;
   readonly #log: Log;
+  /** For what callers without a good credential cause. */
+  readonly #strangersLog: Log;
   readonly #clock: Clock;
   readonly #table: RouteTable;
   readonly #relays: HostRelays | undefined;
@@ -141,6 +144,7 @@ class EdgeServer implements Edge {
     this.#options = options;
     this.#limits = { ...edgeLimits, ...options.limits };
     this.#log = options.log.child({ part: "edge" });
+    this.#strangersLog = boundedLog(this.#log);
     this.#clock = options.clock;
     this.#table = new RouteTable((sandboxId, route) => this.#upstreams.routeChanged(sandboxId, route));
     this.#held = new HeldBytes(this.#limits, (sandboxId) => this.#table.get(sandboxId)?.teamId);
@@ -184,7 +188,7 @@ class EdgeServer implements Edge {
       malformed: (error, socket) => this.#clientError(error, socket),
       http2: (socket) => this.#http2.take(socket),
       accepted: (socket) => this.#kept.used(socket),
-      handshakeFailed: (error) => this.#log.debug({ err: error }, "TLS handshake failed"),
+      handshakeFailed: (error) => this.#strangersLog.debug({ err: error }, "TLS handshake failed"),
     };
   }
 
@@ -273,7 +277,7 @@ class EdgeServer implements Edge {
     if (current === undefined) {
       const requestId = newId();
       answerRaw(socket, problem.error, requestId, this.#limits.lingerMs, problem.status);
-      this.#log.info(
+      this.#strangersLog.info(
         { request_id: requestId, status: problem.status, reason: error.code },
         "request refused",
       );
@@ -313,10 +317,10 @@ class EdgeServer implements Edge {
       status: response.headersSent ? response.statusCode : 0,
       ms: Math.round(tookMs * 10) / 10,
     };
-    if (exchange.gone) this.#log.info(fields, "client went away");
-    else if (failure !== undefined)
-      this.#log.info({ ...fields, code: failure.code, err: failure }, "refused");
-    else this.#log.info(fields, "answered");
+    const log = exchange.callerIsKnown ? this.#log : this.#strangersLog;
+    if (exchange.gone) log.info(fields, "client went away");
+    else if (failure !== undefined) log.info({ ...fields, code: failure.code, err: failure }, "refused");
+    else log.info(fields, "answered");
   }
 
   async start(): Promise<EdgePorts> {

@@ -51,6 +51,8 @@ export class Exchange {
   over = false;
   /** The connection was upgraded to another protocol. */
   upgraded = false;
+  /** A credential of the caller was found good. What others do is logged at a bounded rate. */
+  callerIsKnown = false;
   /** Why the exchange failed, for the log. */
   failure: ClocheError | undefined;
   #bodyOver: boolean;

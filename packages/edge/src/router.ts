@@ -151,6 +151,7 @@ export class Router {
     const origin = `${exchange.isPlain ? "http" : "https"}://${request.headers.host}`;
     // At the shared address the link must name the sandbox by its path, since its user sends no header for that.
     const address = target.prefix === undefined ? origin : `${origin}${sandboxPath(sandboxId)}`;
+    exchange.callerIsKnown = true;
     const link = await makeFileLink(exchange, route, address, this.#parts.clock.nowMs());
     if (exchange.gone || exchange.over) return;
     const body = Buffer.from(JSON.stringify(link));
@@ -170,6 +171,7 @@ export class Router {
     const authorise = async (): Promise<unknown> => verify(table.get(sandboxId));
     const route = await this.#gate.admit(sandboxId, false, { kind: "bearer", authorise });
     const link = fileLinkOf(exchange, route, clock.nowMs());
+    exchange.callerIsKnown = true;
     const authorization = upstreams.credentials(route)?.forLink();
     if (authorization === undefined)
       throw new ClocheError("unimplemented", "this machine is of a release without links to files");
@@ -286,6 +288,7 @@ export class Router {
       return this.#sendToAgent(exchange, route, shown, body);
     this.#innerAuthorization(shown, route).then(
       (authorization) => {
+        exchange.callerIsKnown = true;
         if (exchange.gone || exchange.over) return;
         // The sandbox may have moved while the token was verified.
         if (this.#gate.isStill(route)) this.#sendToAgent(exchange, route, authorization, body);
@@ -352,6 +355,8 @@ export class Router {
     request.headers[internalHeaders.requestId] = requestId;
     exchange.sendContinueIfAsked();
     const context = { sandboxId: route.sandboxId, hostId: route.hostId, requestId, route };
+    // The host verifies the token.
+    response.once("finish", () => (exchange.callerIsKnown = response.statusCode < 400));
     try {
       this.#parts.hostDataPlane(request, response, context);
     } catch (error) {
@@ -389,6 +394,7 @@ export class Router {
       if (exchange.gone || exchange.over) return;
       this.#visits.enter(exchange, known.teamId);
     }
+    exchange.callerIsKnown = known !== undefined && kind === "bearer";
     const mayWake = isPublic ? letIn : authorise;
     const route = await this.#gate.admit(sandboxId, false, { kind, authorise: mayWake });
     if (exchange.gone || exchange.over) return;

@@ -8,7 +8,8 @@ import { join as joinPath } from "node:path";
 import http2 from "node:http2";
 import net from "node:net";
 import { connect, type TLSSocket } from "node:tls";
-import { silentLog, systemClock } from "@cloche/base";
+import { silentLog, strangersLines, systemClock } from "@cloche/base";
+import { recordedLog } from "@cloche/base/testing";
 import { ClusterService, HostRegistryService } from "@cloche/protocol/host-registry";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
@@ -400,3 +401,19 @@ describe("calls to any of several gateways", () => {
     expect(await codeOf(registry.renewHost({ hostId: "x" }))).toBe(Code.Unavailable);
   });
 });
+
+it("writes a bounded number of lines for callers that it refuses", async () => {
+  const { log, lines } = recordedLog();
+  const flooded = await installation.gateway("g-2", 0, log);
+  close.push(flooded.close);
+  const burst = strangersLines.linesPerSecond * strangersLines.burstSeconds;
+  const { port } = flooded.port;
+  for (let flood = 0; flood < burst + 60; flood += 1) {
+    const socket = connect({ host: "127.0.0.1", port, rejectUnauthorized: false });
+    socket.on("error", () => undefined).resume();
+    await once(socket, "close");
+  }
+  const refused = lines.filter(({ message }) => message.startsWith("a connection to the cluster's port"));
+  expect(refused.length).toBeGreaterThanOrEqual(burst);
+  expect(refused.length).toBeLessThan(burst + 60);
+}, 30_000);

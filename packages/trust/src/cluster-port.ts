@@ -11,6 +11,7 @@ import { once } from "node:events";
 import type { AddressInfo, Socket } from "node:net";
 import { createServer, type Server, type TLSSocket, type TlsOptions } from "node:tls";
 import {
+  boundedLog,
   addressOf,
   connectionKey,
   ConnectionPlaces,
@@ -62,6 +63,7 @@ export class ClusterPort {
   readonly #strangers: ConnectionPlaces;
 
   private constructor({ tls, protocols, log, strangers }: Omit<ClusterPortOptions, "address" | "port">) {
+    const strangersLog = boundedLog(log);
     this.#strangers = new ConnectionPlaces({
       connections: strangersMax,
       connectionsPerAddress: strangersOfAddressMax,
@@ -72,7 +74,10 @@ export class ClusterPort {
     const known = { ALPNProtocols: Object.keys(protocols) };
     this.#server = createServer({ ...tls, ...settings, ...keepAlive, ...known }, (socket) => {
       const refuse = (why: string): void => {
-        log.warn({ why, address: socket.remoteAddress }, "a connection to the cluster's port was refused");
+        strangersLog.warn(
+          { why, address: socket.remoteAddress },
+          "a connection to the cluster's port was refused",
+        );
         socket.on("error", () => undefined);
         socket.destroy();
       };
@@ -88,7 +93,7 @@ export class ClusterPort {
     });
     this.#server.on("connection", (socket) => this.#accepted(socket));
     this.#server.on("tlsClientError", (err, socket) => {
-      log.debug({ err }, "a handshake on the cluster's port failed");
+      strangersLog.debug({ err }, "a handshake on the cluster's port failed");
       socket.destroy();
     });
   }

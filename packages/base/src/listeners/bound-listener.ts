@@ -101,6 +101,8 @@ const isKnown = (request: IncomingMessage): boolean => request.complete || known
 /** The caller's credential is valid: the connection keeps its place although the body is still on its way. */
 export const callerIsKnown = (request: IncomingMessage): void => void known.add(request);
 
+export const isKnownCaller = (request: IncomingMessage): boolean => known.has(request);
+
 /** Bounds an HTTP/1.1 server that listens itself; create it with `http1Bounds`. */
 export function boundHttp(
   server: HttpServer,

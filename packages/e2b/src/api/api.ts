@@ -1,5 +1,6 @@
 /** E2B's API: reads the caller's key, finds the route and answers. The gateway checks the key. */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { callerIsKnown } from "@cloche/base";
 import { E2bError, notOffered } from "../e2b-error.ts";
 import { answerError, answerJson, apiBody, headerOf } from "../http.ts";
 import type { Sandboxes } from "../sandboxes.ts";
@@ -104,7 +105,7 @@ export class Api {
     const apiKey = pathname === "/health" ? "" : keyOf(request);
     const gateway = this.#sandboxes.gateway(apiKey);
     const checkCaller = async (): Promise<void> => void (await gateway.listSandboxes({ page_size: 1 }));
-    return handler({
+    const answer = await handler({
       sandboxes: this.#sandboxes,
       gateway,
       apiKey,
@@ -113,6 +114,9 @@ export class Api {
       body: request.method === "GET" ? {} : await apiBody(request, checkCaller),
       request,
     });
+    // The gateway has taken the key.
+    if (apiKey !== "") callerIsKnown(request);
+    return answer;
   }
 }
 

@@ -6,6 +6,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerResponse } from "node:http2";
 import {
+  boundedLog,
   type Clock,
   addressOf,
   type BodyBounds,
@@ -65,12 +66,15 @@ const ownPathOf = (path: string): string =>
 // oxlint-disable-next-line max-lines-per-function -- one handler, whose steps share the request
 export function createHandler(needs: HandlerDependencies): GatewayHandler {
   const { authenticator, clock, log, metrics } = needs;
+  const strangersLog = boundedLog(log);
+  const known = new WeakSet<IncomingMessage>();
   const logged = (thrown: unknown, requestId: string): ClocheError => {
     const error = ClocheError.from(thrown);
     metrics.errors.add({ code: error.code });
     const fields = { err: error, request_id: requestId };
-    if (error.code === "internal") log.error(fields, "a gateway call failed");
-    else log.debug(fields, "a gateway call was refused");
+    // A database that is away fails the calls of strangers too.
+    if (error.code === "internal") strangersLog.error(fields, "a gateway call failed");
+    else strangersLog.debug(fields, "a gateway call was refused");
     return error;
   };
   const shared = {
@@ -114,7 +118,8 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       const ms = Math.round(tookMs);
       const path = (request.url ?? "").split("?", 1)[0]?.slice(0, 200) ?? "";
       if (path !== "/healthz" && path !== "/readyz") {
-        log.info({ ...logIds(ids), path, status, ms, answered: writableFinished }, "gateway call");
+        const to = known.has(request) ? log : strangersLog;
+        to.info({ ...logIds(ids), path, status, ms, answered: writableFinished }, "gateway call");
         const method = handlers.get(ownPathOf(path))?.method.name ?? "none";
         metrics.calls.observe({ method, status: String(status) }, tookMs / 1_000);
       }
@@ -204,6 +209,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
         underWay.hold.add(headBytes(request));
         return { maxBytes: gatewayLimits.openMessageBytes, hold: underWay.hold };
       }
+      known.add(request);
       const scopes = [
         { key: teamId, most: teamBytes },
         { key: "", most: processBytes },

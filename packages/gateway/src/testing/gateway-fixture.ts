@@ -1,6 +1,6 @@
 /** A gateway on a fake host, an in-memory database and a fake clock, with one team and its key. */
 import { generateKeyPairSync, randomBytes } from "node:crypto";
-import { type Clock, type Metrics, silentLog } from "@cloche/base";
+import { type Clock, type Log, type Metrics, silentLog } from "@cloche/base";
 import { type Database, openSqlite } from "../database/database.ts";
 import { createGateway, type Gateway, type GatewayConfig } from "../gateway.ts";
 import type { Listener } from "../http/listener.ts";
@@ -60,7 +60,7 @@ export interface CallOptions {
 }
 
 export async function openFixture(
-  options: { database?: Database; config?: Partial<GatewayConfig>; metrics?: Metrics } = {},
+  options: { database?: Database; config?: Partial<GatewayConfig>; metrics?: Metrics; log?: Log } = {},
 ): Promise<GatewayFixture> {
   const clock = new FakeClock(Date.now());
   const database = options.database ?? (await openSqlite(":memory:", clock));
@@ -72,7 +72,7 @@ export async function openFixture(
       signingKeys: [testSigningKey()],
       config: { ...testConfig, ...options.config },
       clock: clock as Clock,
-      log: silentLog,
+      log: options.log ?? silentLog,
       randomBytes,
       ...(options.metrics && { metrics: options.metrics }),
     });

@@ -3,7 +3,7 @@
 //
 //   answers ──a check fails──▶ suspect since t ──a check succeeds──▶ answers
 //                                   └──now − t ≥ hungAfterMs──▶ ended as hung
-import { type Clock, type Log, Looks } from "@cloche/base";
+import { boundedLog, type Clock, type Log, Looks } from "@cloche/base";
 
 export interface HealthOptions {
   readonly intervalMs: number;
@@ -33,7 +33,7 @@ export class HealthWatch {
   constructor(options: HealthOptions, clock: Clock, log: Log) {
     this.#options = options;
     this.#clock = clock;
-    this.#log = log;
+    this.#log = boundedLog(log);
     this.#looks = new Looks(clock);
   }
 

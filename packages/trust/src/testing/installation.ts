@@ -44,7 +44,7 @@ export class TestInstallation {
     return { ca: authority.certificate, key, cert: await authority.issue(identity, request, atMs) };
   }
 
-  async gateway(id: string, port = 0): Promise<TestGateway> {
+  async gateway(id: string, port = 0, log = silentLog): Promise<TestGateway> {
     const renewals: string[] = [];
     const { authority, tokens, members } = this;
     const mayHave = async (identity: Identity, key: string): Promise<boolean> =>
@@ -84,7 +84,7 @@ export class TestInstallation {
       protocols: { h2: { roles: "anybody", serve: (socket) => rpc.serve(socket) } },
       address: "127.0.0.1",
       port,
-      log: silentLog,
+      log,
     });
     return {
       address: `127.0.0.1:${listening.port}`,

@@ -5,7 +5,7 @@
 //     ▲                          ├──no answer for UNANSWERED_MS──▶ struck: paused, the bomb killed, resumed
 //     │                          └──memory runs out──────▶ struck
 //     └──few tasks, or it stands still because of us
-import { type Clock, type Log, systemClock } from "@cloche/base";
+import { boundedLog, type Clock, type Log, systemClock } from "@cloche/base";
 import {
   CROWD,
   CROWD_TASKS,
@@ -63,7 +63,7 @@ export class StormWatch {
   #timer: NodeJS.Timeout | undefined;
 
   constructor(log: Log, clock: Clock = systemClock) {
-    this.#log = log;
+    this.#log = boundedLog(log);
     this.#clock = clock;
   }
 
