@@ -228,8 +228,10 @@ struct element {
   const char *set, *interface;
   /* "": the key has no address. */
   const char *address;
-  /* Target of a verdict map. "": the set is no map. */
+  /* Target of a verdict map. "": the set is no such map. */
   const char *chain;
+  /* Value of a map of marks, in decimal. "": the set is no such map. */
+  const char *mark;
 };
 
 /* Writes the body of a message about one element. */
@@ -258,6 +260,12 @@ static int add_element(struct request *request, const char *table, struct elemen
     close_attribute(request, verdict);
     close_attribute(request, data);
   }
+  if (*of.mark) {
+    uint32_t mark = (uint32_t)strtoul(of.mark, NULL, 10);
+    struct nlattr *data = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_DATA);
+    add_attribute(request, NFTA_DATA_VALUE, &mark, sizeof mark);
+    close_attribute(request, data);
+  }
   close_attribute(request, element);
   close_attribute(request, list);
   return 0;
@@ -268,7 +276,7 @@ static int in_set(const char *table, const char *set, const char *interface) {
   struct request request;
   struct nfgenmsg family = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
   begin(&request, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETSETELEM, 0, &family, sizeof family);
-  int error = add_element(&request, table, (struct element){set, interface, "", ""});
+  int error = add_element(&request, table, (struct element){set, interface, "", "", ""});
   return error ? error : ask(NETLINK_NETFILTER, &request);
 }
 
@@ -322,21 +330,21 @@ static int commit(const struct batch *batch) {
 
 /*
  * Changes elements in one transaction, like `nft -f`. Arguments: the router's namespace, the inet table, and for each change "add" or
- * "delete", set, interface, address, chain. An existing element may be added again; a missing one cannot be deleted.
+ * "delete", set, interface, address, chain, mark. An existing element may be added again; a missing one cannot be deleted.
  */
 int set_elements(struct answer *answer, char **arguments, int count) {
   struct batch batch = {.used = 0};
-  if (count % 5 != 2) return fail(answer, EINVAL, "%d arguments", count);
+  if (count % 6 != 2) return fail(answer, EINVAL, "%d arguments", count);
   int error = enter(arguments[0]);
   if (error) return fail(answer, error, "entering %s", arguments[0]);
   error = append_edge(&batch, NFNL_MSG_BATCH_BEGIN);
-  for (char **one = arguments + 2; !error && one < arguments + count; one += 5) {
+  for (char **one = arguments + 2; !error && one < arguments + count; one += 6) {
     struct request request;
     struct nfgenmsg family = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
     int adds = strcmp(one[0], "add") == 0;
     uint16_t type = adds ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM;
     begin(&request, NFNL_SUBSYS_NFTABLES << 8 | type, adds ? NLM_F_CREATE : 0, &family, sizeof family);
-    error = add_element(&request, arguments[1], (struct element){one[1], one[2], one[3], one[4]});
+    error = add_element(&request, arguments[1], (struct element){one[1], one[2], one[3], one[4], one[5]});
     if (!error) error = append(&batch, &request);
   }
   if (!error) error = append_edge(&batch, NFNL_MSG_BATCH_END);

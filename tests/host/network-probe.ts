@@ -6,6 +6,8 @@
 //                                        by an alias of $OTHER (11.9.9.8), private.* with 10.77.0.9, stray.* with a
 //                                        record of another name
 //   resolve <server> 53 [tcp|udp:name]   {"addresses":[…],"rcode":number}; name: cloche.test by default
+//   open <address> <port> <count>        {"opened":number}: TCP connections opened one after another, held until stdin ends
+//   churn <address> <port> <count>       {"opened":number}: the same, each reset before the next
 //   hold <address> <port>                one connection: a line on stdin is echoed back as {"echo":text}
 import { createSocket } from "node:dgram";
 import { connect, createServer } from "node:net";
@@ -42,6 +44,22 @@ if (mode === "serve") {
   socket.on("data", (data) => finish({ connected: true, peer: data.toString().trim() }));
   socket.on("error", (error: NodeJS.ErrnoException) => finish({ connected: false, why: error.code }));
   setTimeout(() => finish({ connected: false, why: "timeout" }), WAIT_MS);
+} else if (mode === "open" || mode === "churn") {
+  let opened = 0;
+  for (let tried = 0; tried < Number(extra); tried += 1) {
+    const socket = connect({ host: address, port });
+    const isOpen = await new Promise<boolean>((resolve) => {
+      socket.once("connect", () => resolve(true));
+      socket.on("error", () => resolve(false));
+      // Of many refusals some are dropped silently.
+      setTimeout(() => resolve(false), 50).unref();
+    });
+    if (!isOpen) socket.destroy();
+    if (isOpen) opened += 1;
+    if (mode === "churn") socket.resetAndDestroy();
+  }
+  say({ opened });
+  process.stdin.on("end", () => process.exit(0)).resume();
 } else if (mode === "udp") {
   const socket = createSocket("udp4");
   socket.on("error", (error: NodeJS.ErrnoException) => finish({ answered: false, why: error.code }));

@@ -14,6 +14,7 @@ export interface NetworkCommand {
     | "reclaim"
     | "prepare"
     | "egress"
+    | "team"
     | "denials"
     | "report"
     | "subnet"
@@ -21,15 +22,19 @@ export interface NetworkCommand {
     | "destroy";
   slot?: number;
   policy?: EgressPolicy;
+  team?: string;
 }
 
-const { program, tag, subnet, stateDir, resolver, slotsAhead } = JSON.parse(process.argv[2] ?? "{}") as {
+const { program, tag, subnet, stateDir, resolver, slotsAhead, tableSize } = JSON.parse(
+  process.argv[2] ?? "{}",
+) as {
   program: string;
   tag: string;
   subnet: string;
   stateDir: string;
   resolver: string;
   slotsAhead: number;
+  tableSize?: number;
 };
 const native = new Native(program);
 const say = (answer: unknown) => console.log(JSON.stringify(answer));
@@ -41,13 +46,14 @@ const options = {
   stateDir,
   native,
   slotsAhead,
+  ...(tableSize && { connectionTableSize: tableSize }),
   resolvers: async () => [resolver],
   progress: () => {},
   onError: (error: unknown) => console.error(error),
 };
 const opened = openNetwork(options);
 
-async function obey({ op, slot = 0, policy }: NetworkCommand): Promise<unknown> {
+async function obey({ op, slot = 0, policy, team = "" }: NetworkCommand): Promise<unknown> {
   const network = await opened;
   const remember = (lease: NetworkLease | undefined) => {
     if (lease) leases.set(lease.slot, lease);
@@ -66,6 +72,8 @@ async function obey({ op, slot = 0, policy }: NetworkCommand): Promise<unknown> 
       return (await leases.get(slot)?.prepare()) ?? null;
     case "egress":
       return (await network.setEgress(slot, policy ?? { mode: "open" })) ?? null;
+    case "team":
+      return (await network.setTeamOf(leases.get(slot)?.address ?? "", team)) ?? null;
     case "denials":
       return Object.fromEntries(await network.denials());
     case "report":

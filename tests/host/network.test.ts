@@ -58,8 +58,9 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const argv = node(namespace, "network-probe.ts", mode, address, String(port), ...(extra ? [extra] : []));
     return JSON.parse((await run(argv as [string])).stdout) as Record<string, unknown>;
   };
-  const startService = async () => {
+  const startService = async (tableSize?: number) => {
     const settings = {
+      ...(tableSize && { tableSize }),
       program: lab.nativeProgram,
       tag: lab.tag,
       subnet: SUBNET,
@@ -363,6 +364,71 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     expect(await probe(namespaceOf(await lease()), "tcp", PUBLIC, 80)).toMatchObject({ connected: true });
   });
 
+  describe("with a small table of connections", () => {
+    const opening: LineProcess[] = [];
+    /** How many of `count` connections a sandbox of that team gets. They stay open until the test ends. */
+    const opened = async (lease: NetworkLease, count: number, mode = "open"): Promise<number> => {
+      const argv = node(namespaceOf(lease), "network-probe.ts", mode, PUBLIC, "80", String(count));
+      const program = new LineProcess(argv);
+      opening.push(program);
+      return Number((await program.read())["opened"]);
+    };
+    const leaseOf = async (team: string): Promise<NetworkLease> => {
+      const leased = await lease();
+      await command({ op: "team", slot: leased.slot, team });
+      return leased;
+    };
+    /** Those that have not expired; their number in nf_conntrack_count sinks only once a minute. */
+    const entries = async (namespace: string): Promise<number> => {
+      const count = ["ip", "netns", "exec", namespace, "sh", "-c", "wc -l < /proc/net/nf_conntrack"] as const;
+      return Number((await run([...count])).stdout);
+    };
+
+    beforeEach(async () => {
+      await service.kill();
+      // All sandboxes get 3,072 of it, and a team 768.
+      service = await startService(4_096);
+    });
+    afterEach(async () => {
+      for (const program of opening.splice(0)) await program.end();
+    });
+
+    it("gives a team's sandboxes so many together, and no connection of another team's share", async () => {
+      const [first, second, other] = [await leaseOf("a"), await leaseOf("a"), await leaseOf("b")];
+      const ofTeam = (await opened(first, 800)) + (await opened(second, 800));
+      expect(ofTeam).toBeGreaterThan(500);
+      expect(ofTeam).toBeLessThanOrEqual(768);
+      expect(await opened(other, 200)).toBe(200);
+    }, 60_000);
+
+    it("counts a team's connections after kill -9 of the service too", async () => {
+      const first = await leaseOf("a");
+      expect(await opened(first, 800)).toBeLessThanOrEqual(768);
+      await service.kill();
+      service = await startService(4_096);
+      await command({ op: "adopt", slot: first.slot });
+      expect(await opened(first, 200)).toBeLessThan(100);
+    }, 60_000);
+
+    it("leaves a quarter of the table to the host, however many teams there are", async () => {
+      let all = 0;
+      for (const team of ["a", "b", "c", "d", "e", "f"]) all += await opened(await leaseOf(team), 768);
+      expect(all).toBeGreaterThan(2_000);
+      expect(all).toBeLessThanOrEqual(3_072);
+    }, 90_000);
+
+    it("keeps the entries of closed connections for seconds, and bounds how fast a sandbox opens them", async () => {
+      const one = await leaseOf("a");
+      const before = { host: await entries(host), router: await entries(`cloche-${lab.tag}`) };
+      const count = await opened(one, 6_000, "churn");
+      expect(count).toBeGreaterThan(2_500);
+      expect(count).toBeLessThan(6_000);
+      const left = async (): Promise<number> => (await entries(host)) - before.host;
+      await expect.poll(left, { timeout: 15_000, interval: 500 }).toBeLessThan(100);
+      expect((await entries(`cloche-${lab.tag}`)) - before.router).toBeLessThan(100);
+    }, 90_000);
+  });
+
   it("destroys a released slot, whoever still is in it, and repeats it", async () => {
     const one = await lease();
     await serve(namespaceOf(one), "0.0.0.0", 4070);
@@ -381,8 +447,8 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
         await run(["ip", "netns", "exec", `cloche-${lab.tag}`, "nft", "list", "table", "inet", "cloche"])
       ).stdout
         .split("\n")
-        // The kernel's own count of open connections goes with them.
-        .filter((line) => line.includes(`"s${slot}"`) && !line.includes("ct count"));
+        // The kernel's own count of open connections goes with them, that of new ones after a minute.
+        .filter((line) => line.includes(`"s${slot}"`) && !/ct count|limit rate over/.test(line));
     await command({ op: "egress", slot: refused.slot, policy: { mode: "none" } });
     expect(await probe(namespaceOf(refused), "tcp", PUBLIC, 80)).toMatchObject({ connected: false });
     expect(await elementsOf(quiet)).not.toEqual([]);

@@ -10,6 +10,7 @@ import { lossDefences } from "./loss-defences.ts";
 import { lifecycleDefences } from "./lifecycle-defences.ts";
 import { processDefences } from "./process-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
+import { shareDefences } from "./share-defences.ts";
 import { storageDefences } from "./storage-defences.ts";
 
 import { addressDefences } from "./address-defences.ts";
@@ -31,6 +32,7 @@ export const defences: readonly Defence[] = [
   ...leaseDefences,
   ...listenerDefences,
   ...podDefences,
+  ...shareDefences,
   ...e2bDefences,
   {
     what: "a token is good for its own sandbox only",

@@ -86,7 +86,7 @@ export const e2bDefences: readonly Defence[] = [
   {
     what: "answers of a port end with the API key of their caller",
     file: "packages/e2b/src/endpoint.ts",
-    find: "if (apiKey !== undefined) this.#sandboxes.endWithKey(response, apiKey, sandboxId);",
+    find: "        this.#sandboxes.endWithKey(response, apiKey, sandboxId);\n",
     replace: "",
     project: "clients",
     test: "tests/clients/e2b-refusals.test.ts",
@@ -136,7 +136,7 @@ export const e2bDefences: readonly Defence[] = [
     replace: "CONNECTIONS_PER_SLOT_MAX = 8_192",
     project: "unit",
     test: "packages/host/src/network/rules.test.ts",
-    named: "table of connections",
+    named: "size of the host's table",
   },
   {
     what: "a cloud's platform at a public address is closed",

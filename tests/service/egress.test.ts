@@ -5,6 +5,7 @@ import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { Outside } from "../fixtures/outside.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
+import { run } from "../../packages/host/src/sys/run.ts";
 
 const { PUBLIC, OTHER } = Outside;
 let outside: Outside;
@@ -45,6 +46,15 @@ const comesTo = async (id: string, state: string) => {
     (await client.gateway<{ sandbox: { state: string } }>("GetSandbox", { id })).sandbox.state;
   expect(await eventually(look, (seen) => seen === state, 60_000)).toBe(state);
 };
+
+/** The marks of machines whose connections the router counts to a team. */
+async function countedToTeams(): Promise<number[]> {
+  const argv = ["ip", "netns", "exec", `cloche-${service.tag}`, "nft", "-j", "list", "map", "inet", "cloche"];
+  const { nftables } = JSON.parse((await run([...argv, "teams"] as [string])).stdout) as {
+    nftables: { map?: { elem?: [string, number][] } }[];
+  };
+  return nftables.flatMap(({ map }) => (map?.elem ?? []).map(([, mark]) => Number(mark)));
+}
 
 describe("egress", () => {
   let sandbox: TestSandbox;
@@ -104,8 +114,13 @@ describe("egress", () => {
     expect(await comesToReach(sandbox, "more.good.test")).toBe(true);
     expect(await reaches(sandbox, OTHER)).toBe(false);
 
+    // Made ahead, forked, resumed: each machine is counted to its team.
+    const marks = await countedToTeams();
+    expect([marks.length, new Set(marks).size]).toEqual([2, 1]);
+
     await service.kill9();
     await service.start();
+    expect(await countedToTeams()).toEqual(marks);
     expect(await reaches(sandbox, "www.good.test")).toBe(false);
     expect(await comesToReach(sandbox, "more.good.test")).toBe(true);
     expect(await reaches(fork, "more.good.test")).toBe(false);

@@ -1,5 +1,6 @@
 /** `doctor`: prints what a start needs, whether it is there, and what to do. */
 import { type Config, unknownSettings } from "@cloche/base";
+import { connectionShares, connectionTableSize } from "@cloche/host/connection-shares";
 import { pingControl } from "./control-socket.ts";
 import { type Check, preflight } from "./preflight.ts";
 import { checkResolution } from "./resolution.ts";
@@ -11,6 +12,7 @@ export async function doctor(config: Config, env: NodeJS.ProcessEnv, json: boole
     ...(await preflight(config, isRunning)),
     ...checkNames(env),
     await checkDomains(config),
+    await checkConnections(),
     checkService(config, isRunning),
   ];
   const isGood = checks.every(({ state }) => state !== "failed");
@@ -39,6 +41,21 @@ async function checkDomains({ baseDomain, edgeHost, edgePort }: Config): Promise
     state: resolves ? "ok" : "warning",
     found: `<id>.${baseDomain} ${resolves ? "resolves" : "does not resolve for ordinary programs here"}`,
     remedy: resolves ? "" : (remedy.split("Remedy: ").at(-1)?.replaceAll(/\n\s*/g, "; ") ?? remedy),
+  };
+}
+
+/** From here on a team's share is what 10 sandboxes may have. */
+const tableSizeWanted = 65_536;
+
+export async function checkConnections(tableSize?: number): Promise<Check> {
+  const size = tableSize ?? (await connectionTableSize());
+  const { all, ofTeam } = connectionShares(size);
+  const isSmall = size < tableSizeWanted;
+  return {
+    name: "connections",
+    state: isSmall ? "warning" : "ok",
+    found: `of ${size} that the kernel follows, all sandboxes may have ${all}, and those of one team ${ofTeam}`,
+    remedy: isSmall ? `sysctl -w net.netfilter.nf_conntrack_max=${tableSizeWanted}, and start again` : "",
   };
 }
 

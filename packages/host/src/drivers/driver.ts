@@ -28,6 +28,8 @@ export interface MachineResources {
   diskMb: number;
   /** In force before any program of the user runs. Absent: open. */
   egress?: MachineEgress;
+  /** Whose machines share bounds of the host's network with this one. Absent: nobody's. */
+  teamId?: string;
 }
 
 /** The revision grows: a policy older than the one in force is ignored. */

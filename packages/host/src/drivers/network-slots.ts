@@ -20,6 +20,8 @@ export interface NetworkSlots {
   adopt(slot: number): Promise<NetworkLease | undefined>;
   /** Sets what the machine at this address may reach; undefined: the public internet, as a fresh lease may. */
   setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
+  /** Counts the connections and questions of the machine at this address to its team's. Repeatable. */
+  setTeamOf(agentHost: string, teamId: string): Promise<void>;
   /** Frees the slot. Its next holder never sees traffic of this one. Repeatable. */
   release(slot: number): Promise<void>;
 }

@@ -1,6 +1,6 @@
-import { createSocket, type Socket } from "node:dgram";
+import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
-import { createServer } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { RCODE_REFUSED, refusal } from "./dns-message.ts";
 import { DNS_LIMITS, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
@@ -32,10 +32,10 @@ function query(name: string, id = 7): Buffer {
 }
 
 describe("DNS forwarder", () => {
-  let upstream: Socket;
+  let upstream: UdpSocket;
   let asked: Buffer[];
   let answer: (message: Buffer) => Buffer | undefined;
-  let client: Socket;
+  let client: UdpSocket;
   const open: DnsForwarder[] = [];
 
   beforeEach(async () => {
@@ -159,11 +159,84 @@ describe("DNS forwarder", () => {
     const port = await start({ slotOf: () => undefined });
     client.send(query("a"), port, LOOPBACK);
     let datagrams = 0;
-    const limited = await start({ slotOf: () => (++datagrams <= DNS_LIMITS.burst + 1 ? 1 : 2) });
-    for (let i = 0; i < DNS_LIMITS.burst; i++) await ask(limited, query("a"));
+    const burst = DNS_LIMITS.queriesPerSecond * DNS_LIMITS.burstSeconds;
+    const limited = await start({ slotOf: () => (++datagrams <= burst + 1 ? 1 : 2) });
+    for (let i = 0; i < burst; i++) await ask(limited, query("a"));
     client.send(query("dropped"), limited, LOOPBACK);
     // Datagrams are served in order: once the other sandbox has its answer, the earlier one was judged too.
     expect((await ask(limited, query("later"))).includes("later")).toBe(true);
     expect(asked.filter((message) => message.includes("dropped"))).toEqual([]);
+  });
+
+  /** The slot of each datagram that comes, in order: `counts` datagrams of each slot. */
+  const inTurn = (...counts: [slot: number, datagrams: number][]): (() => number) => {
+    const slots = counts.flatMap(([slot, datagrams]) => Array<number>(datagrams).fill(slot));
+    return () => slots.shift() ?? 0;
+  };
+
+  it("lets a team's sandboxes wait for so many answers together, and takes no place of another team", async () => {
+    const { ofSlot, ofTeam } = DNS_LIMITS.pending;
+    const full = ofTeam / ofSlot;
+    const slots = Array.from({ length: full }, (_, index): [number, number] => [index + 1, ofSlot]);
+    const port = await start({
+      slotOf: inTurn(...slots, [100, 1], [101, 1]),
+      teamOf: (slot) => (slot === 101 ? "b" : "a"),
+    });
+    answer = (message) => (message.includes("other") ? message.fill(0x81, 2, 3) : undefined);
+    for (let i = 0; i < ofTeam; i += 1) {
+      client.send(query("a"), port, LOOPBACK);
+      // The socket's buffer has room for some hundred datagrams.
+      if (i % 50 === 0) await expect.poll(() => asked.length).toBe(i + 1);
+    }
+    await expect.poll(() => asked.length).toBe(ofTeam);
+    expect((await ask(port, query("refused"))).readUInt8(3) & 15).toBe(2);
+    expect((await ask(port, query("other"))).readUInt8(3) & 15).toBe(0);
+    expect(asked.length).toBe(ofTeam + 1);
+  });
+
+  it("answers no team above its rate, whatever its sandboxes", async () => {
+    const ofSlot = DNS_LIMITS.queriesPerSecond * DNS_LIMITS.burstSeconds;
+    const ofTeam = DNS_LIMITS.queriesPerSecondOfTeam * DNS_LIMITS.burstSeconds;
+    const full = ofTeam / ofSlot;
+    const slots = Array.from({ length: full }, (_, index): [number, number] => [index + 1, ofSlot]);
+    const port = await start({
+      slotOf: inTurn(...slots, [100, 1], [101, 1]),
+      teamOf: (slot) => (slot === 101 ? "b" : "a"),
+      policy: {
+        before: (_slot, _question, asking) => refusal(asking, RCODE_REFUSED),
+        after: async () => Buffer.alloc(0),
+      },
+    });
+    for (let i = 0; i < ofTeam; i++) await ask(port, query("a"));
+    client.send(query("dropped"), port, LOOPBACK);
+    expect((await ask(port, query("later"))).includes("later")).toBe(true);
+  });
+
+  it("keeps so many TCP connections of a team's sandboxes, and one for another team", async () => {
+    const { ofSlot, ofTeam } = DNS_LIMITS.connections;
+    const slots = Array.from({ length: ofTeam / ofSlot }, (_, index): [number, number] => [
+      index + 1,
+      ofSlot,
+    ]);
+    const port = await start({
+      slotOf: inTurn(...slots, [100, 1], [101, 1]),
+      teamOf: (slot) => (slot === 101 ? "b" : "a"),
+    });
+    const sockets: Socket[] = [];
+    const dial = async (): Promise<{ isOpen: () => boolean }> => {
+      const socket = connect(port, LOOPBACK).on("error", () => undefined);
+      await once(socket, "connect");
+      let open = true;
+      socket.on("close", () => (open = false)).resume();
+      sockets.push(socket);
+      return { isOpen: () => open };
+    };
+    for (let i = 0; i < ofTeam; i += 1) await dial();
+    const refused = await dial();
+    await expect.poll(() => refused.isOpen()).toBe(false);
+    const other = await dial();
+    expect(sockets.filter(({ destroyed }) => !destroyed).length).toBe(ofTeam + 1);
+    expect(other.isOpen()).toBe(true);
+    for (const socket of sockets) socket.destroy();
   });
 });

@@ -7,7 +7,7 @@ import { randomInt } from "node:crypto";
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, isIPv6, type Server, type Socket } from "node:net";
-import { asBuffer } from "@cloche/base";
+import { asBuffer, RateLimit } from "@cloche/base";
 import { GatheredBytes } from "@cloche/protocol";
 import {
   answers,
@@ -18,6 +18,7 @@ import {
   refusal,
   withId,
 } from "./dns-message.ts";
+import { SharedPlaces } from "./shared-places.ts";
 
 /** Tries to find a port that is free for both UDP and TCP. */
 const PORT_TRIES = 10;
@@ -25,13 +26,14 @@ const PORT_TRIES = 10;
 export const DNS_LIMITS = {
   /** A longer message is no query. */
   queryBytes: 1_232,
-  /** Questions waiting for an answer, of one sandbox and in total. */
-  pendingPerSlot: 64,
-  pending: 2_048,
-  /** Sustained and burst rate of one sandbox. */
+  /** Questions waiting for an answer; each has a socket. */
+  pending: { ofSlot: 64, ofTeam: 512, all: 2_048, always: 32 },
+  /** TCP connections of sandboxes. */
+  connections: { ofSlot: 8, ofTeam: 128, all: 512, always: 8 },
+  /** Sustained rates of one sandbox and of one team, with bursts of so many seconds. */
   queriesPerSecond: 200,
-  burst: 400,
-  connectionsPerSlot: 8,
+  queriesPerSecondOfTeam: 1_000,
+  burstSeconds: 2,
   /** Time for one resolver; then the next is asked. */
   upstreamTimeoutMs: 2_500,
   idleConnectionMs: 10_000,
@@ -47,6 +49,8 @@ export interface DnsForwarderOptions {
   readonly upstreamPort?: number;
   /** The slot that an address belongs to; undefined: not answered. */
   readonly slotOf: (address: string) => number | undefined;
+  /** The team of a slot; undefined: not known. Sandboxes of a team share its places. Default: each slot is its own. */
+  readonly teamOf?: (slot: number) => string | undefined;
   /** Which names each sandbox may ask, and which answers it gets. Default: all. */
   readonly policy?: NamePolicy;
   readonly now?: () => number;
@@ -59,23 +63,22 @@ export interface NamePolicy {
   after(slot: number, question: DnsQuestion, query: Buffer, answer: Buffer): Promise<Buffer>;
 }
 
-interface Budget {
-  pending: number;
-  connections: number;
-  tokens: number;
-  refilledAtMs: number;
-}
-
 export class DnsForwarder {
   readonly #options: DnsForwarderOptions;
   readonly #udp: UdpSocket = createSocket("udp4");
   readonly #tcp: Server = createServer({ pauseOnConnect: false }, (socket) => this.#serveConnection(socket));
-  readonly #budgets = new Map<number, Budget>();
   readonly #connections = new Set<Socket>();
-  #pending = 0;
+  readonly #pendingPlaces = new SharedPlaces(DNS_LIMITS.pending);
+  readonly #connectionPlaces = new SharedPlaces(DNS_LIMITS.connections);
+  readonly #rateOfSlots: RateLimit;
+  readonly #rateOfTeams: RateLimit;
 
   constructor(options: DnsForwarderOptions) {
     this.#options = options;
+    const { queriesPerSecond, queriesPerSecondOfTeam, burstSeconds } = DNS_LIMITS;
+    const common = { burstSeconds, monotonicMs: options.now ?? Date.now };
+    this.#rateOfSlots = new RateLimit({ ...common, perSecond: queriesPerSecond });
+    this.#rateOfTeams = new RateLimit({ ...common, perSecond: queriesPerSecondOfTeam });
   }
 
   /** Binds UDP and TCP to the same port and answers it. */
@@ -115,11 +118,6 @@ export class DnsForwarder {
     this.#udp.close();
   }
 
-  /** Forgets a slot that was given back. */
-  forget(slot: number): void {
-    this.#budgets.delete(slot);
-  }
-
   async #serveDatagram(message: Buffer, from: RemoteInfo): Promise<void> {
     const slot = this.#options.slotOf(from.address);
     if (slot === undefined) return;
@@ -129,16 +127,15 @@ export class DnsForwarder {
 
   #serveConnection(socket: Socket): void {
     const slot = this.#options.slotOf(socket.remoteAddress ?? "");
-    const budget = slot === undefined ? undefined : this.#budget(slot);
-    if (slot === undefined || !budget || budget.connections >= DNS_LIMITS.connectionsPerSlot) {
+    const leave = slot === undefined ? undefined : this.#connectionPlaces.take(slot, this.#teamOf(slot));
+    if (slot === undefined || leave === undefined) {
       socket.destroy();
       return;
     }
-    budget.connections += 1;
     this.#connections.add(socket);
     socket.on("error", () => socket.destroy());
     socket.on("close", () => {
-      budget.connections -= 1;
+      leave();
       this.#connections.delete(socket);
     });
     socket.setTimeout(DNS_LIMITS.idleConnectionMs, () => socket.destroy());
@@ -171,23 +168,20 @@ export class DnsForwarder {
   async #answer(slot: number, query: Buffer, ask: Ask): Promise<Buffer | undefined> {
     if (query.length > DNS_LIMITS.queryBytes) return undefined;
     const question = parseQuery(query);
-    const budget = this.#budget(slot);
-    if (!question || !this.#spend(budget)) return undefined;
+    const team = this.#teamOf(slot);
+    if (!question || this.#isTooFast(slot, team)) return undefined;
     const { policy } = this.#options;
     const settled = policy?.before(slot, question, query);
     if (settled) return settled;
-    if (budget.pending >= DNS_LIMITS.pendingPerSlot || this.#pending >= DNS_LIMITS.pending)
-      return refusal(query, RCODE_SERVER_FAILURE);
-    budget.pending += 1;
-    this.#pending += 1;
+    const leave = this.#pendingPlaces.take(slot, team);
+    if (leave === undefined) return refusal(query, RCODE_SERVER_FAILURE);
     try {
       const answer = await this.#askResolvers(query, ask);
       if (answer === undefined) return refusal(query, RCODE_SERVER_FAILURE);
       const passed = policy ? await policy.after(slot, question, query, answer) : answer;
       return withId(passed, question.id);
     } finally {
-      budget.pending -= 1;
-      this.#pending -= 1;
+      leave();
     }
   }
 
@@ -204,27 +198,12 @@ export class DnsForwarder {
     return failure;
   }
 
-  #budget(slot: number): Budget {
-    let budget = this.#budgets.get(slot);
-    if (!budget) {
-      budget = { pending: 0, connections: 0, tokens: DNS_LIMITS.burst, refilledAtMs: this.#now() };
-      this.#budgets.set(slot, budget);
-    }
-    return budget;
+  #teamOf(slot: number): string {
+    return this.#options.teamOf?.(slot) ?? `of slot ${slot} alone`;
   }
 
-  #spend(budget: Budget): boolean {
-    const nowMs = this.#now();
-    const refilled = budget.tokens + ((nowMs - budget.refilledAtMs) / 1_000) * DNS_LIMITS.queriesPerSecond;
-    budget.tokens = Math.min(DNS_LIMITS.burst, refilled);
-    budget.refilledAtMs = nowMs;
-    if (budget.tokens < 1) return false;
-    budget.tokens -= 1;
-    return true;
-  }
-
-  #now(): number {
-    return (this.#options.now ?? Date.now)();
+  #isTooFast(slot: number, team: string): boolean {
+    return this.#rateOfSlots.take(String(slot)) > 0 || this.#rateOfTeams.take(team) > 0;
   }
 }
 

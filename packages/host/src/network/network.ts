@@ -25,6 +25,7 @@ import {
   uplinkAddresses,
 } from "./address.ts";
 import { chooseSubnet } from "./choose-subnet.ts";
+import { connectionTableSize } from "./connection-shares.ts";
 import { DnsForwarder } from "./dns-forwarder.ts";
 import { type EgressPolicy, policyOf } from "./egress.ts";
 import { SANDBOX_INTERFACE, slotInterface } from "./names.ts";
@@ -44,6 +45,7 @@ import type { Denial } from "./sets.ts";
 import type { EgressReport } from "./egress-report.ts";
 import { type LinkTraffic, trafficOfSlots } from "./traffic.ts";
 import { SlotEgress } from "./slot-egress.ts";
+import { SlotTeams } from "./slot-teams.ts";
 import {
   deleteSlot,
   makeSlot,
@@ -68,6 +70,8 @@ export interface NetworkOptions {
   /** Default: the servers of /etc/resolv.conf, read for each question. */
   readonly resolvers?: () => Promise<readonly string[]>;
   readonly upstreamDnsPort?: number;
+  /** Entries of the host's table of connections, of which sandboxes get shares. Default: the kernel's. */
+  readonly connectionTableSize?: number;
   readonly progress: Progress;
   /** Called with failures in the background (making slots ahead). */
   readonly onError?: (error: unknown) => void;
@@ -146,6 +150,7 @@ export class Network {
   /** Slots leased by an earlier service and not adopted yet. */
   readonly #found = new Set<number>();
   readonly #egress: SlotEgress;
+  readonly #teams: SlotTeams;
   #cursor = randomInt(SLOTS_MAX);
   #refilling: Promise<void> | undefined;
   #refillTimer: NodeJS.Timeout | undefined;
@@ -156,10 +161,12 @@ export class Network {
     this.#subnet = subnet;
     this.#place = { native: options.native, tag: options.tag, stateDir: options.stateDir };
     this.#egress = new SlotEgress(this.#place, subnet);
+    this.#teams = new SlotTeams(this.#place);
     this.#dns = new DnsForwarder({
       address: uplinkAddresses(subnet).gateway,
       resolvers: options.resolvers ?? (() => hostResolvers()),
       slotOf: (address) => slotOfAddress(subnet, address),
+      teamOf: (slot) => this.#teams.markOf(slot)?.toString(),
       policy: this.#egress,
       ...(options.upstreamDnsPort ? { upstreamPort: options.upstreamDnsPort } : {}),
     });
@@ -168,8 +175,9 @@ export class Network {
   /** For openNetwork only. */
   async start(): Promise<void> {
     const dnsPort = await this.#dns.listen();
+    const tableSize = this.#options.connectionTableSize ?? (await connectionTableSize());
     try {
-      await loadRules(this.#options.tag, this.#subnet, dnsPort);
+      await loadRules(this.#options.tag, { subnet: this.#subnet, dnsPort, tableSize });
       await this.#findSlots();
     } catch (error) {
       await this.#dns.close();
@@ -220,6 +228,11 @@ export class Network {
   /** setEgress with a machine's address and the public form; undefined means open. */
   async setEgressOf(address: string, egress: Egress | undefined): Promise<void> {
     await this.setEgress(this.#slotOf(address), policyOf(egress));
+  }
+
+  /** Counts the connections and questions of the machine at this address to its team's. Repeatable. */
+  async setTeamOf(address: string, teamId: string): Promise<void> {
+    await this.#teams.set(this.#slotOf(address), teamId);
   }
 
   /** Denials of the machine at this address since it was made. */
@@ -289,7 +302,7 @@ export class Network {
     const interfaces = await routerInterfaces(this.#options.tag);
     const withEgress = await this.#egress.find();
     const present = await slotsPresent(this.#options.tag);
-    for (const slot of new Set([...present, ...withEgress.keys()])) {
+    for (const slot of new Set([...present, ...withEgress.keys(), ...(await this.#teams.find())])) {
       const complete = withEgress.get(slot)?.complete && interfaces.has(slotInterface(slot));
       if (!complete || !present.includes(slot)) await this.#delete(slot);
       else if (await wasLeased(this.#place, slot)) this.#found.add(slot);
@@ -316,7 +329,7 @@ export class Network {
   async #delete(slot: number): Promise<void> {
     const { denied } = await deleteSlot(this.#place, slot);
     await this.#egress.remove(slot, { denied });
-    this.#dns.forget(slot);
+    await this.#teams.remove(slot);
   }
 
   /** Uses a number again as late as possible. */

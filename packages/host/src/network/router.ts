@@ -16,7 +16,7 @@ import type { TakenRange } from "./choose-subnet.ts";
 import { disableForwarding, enableForwarding, type ForwardingPlace } from "./ip-forward.ts";
 import { NETNS_DIR, networkNames, slotOfNamespace } from "./names.ts";
 import { hostResolvers } from "./resolvers.ts";
-import { hostRules, ROUTER_TABLE, routerRules } from "./rules.ts";
+import { hostRules, ROUTER_TABLE, type RouterRules, routerRules } from "./rules.ts";
 import { execQuietly, type SlotPlace } from "./slot.ts";
 
 /** ip_forward belongs to the network namespace that we run in, which is not always the computer's first. */
@@ -91,11 +91,11 @@ export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
 }
 
 /** Loads the rules on both sides. Keeps the elements of the router's sets. */
-export async function loadRules(tag: string, subnet: Subnet, dnsPort: number): Promise<void> {
+export async function loadRules(tag: string, rules: RouterRules): Promise<void> {
   // The host's rules first: the router must never forward to a host that does not filter.
-  await run(["nft", "-f", "-"], { input: hostRules(tag, { subnet, dnsPort }) });
+  await run(["nft", "-f", "-"], { input: hostRules(tag, rules) });
   await run(["ip", "netns", "exec", networkNames(tag).router, "nft", "-f", "-"], {
-    input: routerRules({ subnet, dnsPort }),
+    input: routerRules(rules),
   });
 }
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { parseSubnet } from "./address.ts";
 import { hostRules, routerRules, SPECIAL_RANGES } from "./rules.ts";
 
-const rules = { subnet: parseSubnet("10.231.0.0/16"), dnsPort: 5353 };
+const rules = { subnet: parseSubnet("10.231.0.0/16"), dnsPort: 5353, tableSize: 262_144 };
 
 /** tests/host/network.test.ts tests the rules with packets. Here only the properties that a restart needs. */
 describe("router rules", () => {
@@ -21,9 +21,14 @@ describe("router rules", () => {
     expect(routerRules(rules)).toMatch(/add chain inet cloche input \{ .*policy drop; \}/);
   });
 
-  it("leave most of a usual host's table of connections to others, 200 busy sandboxes together", () => {
-    const [, most] = /ct count over (\d+)/.exec(routerRules(rules)) ?? [];
-    expect(Number(most) * 200).toBeLessThan(262_144);
+  it("bound a sandbox, its team and all of them by the size of the host's table", () => {
+    const bounds = (tableSize: number): number[] =>
+      [...routerRules({ ...rules, tableSize }).matchAll(/ct count over (\d+)/g)].map(([, most]) =>
+        Number(most),
+      );
+    const parts = 64;
+    expect(bounds(262_144)).toEqual([1_200, 49_152 / parts, 196_608 / parts]);
+    expect(bounds(65_536)).toEqual([1_200, 12_288 / parts, 49_152 / parts]);
   });
 
   it.each([

@@ -2,14 +2,28 @@
 // keeps the elements of the sets, so that a restart of the service changes nothing for running sandboxes.
 import { SANDBOX_RESOLVER } from "../artifacts/base-settings.ts";
 import { type Subnet, uplinkAddresses } from "./address.ts";
+import { type ConnectionShares, connectionShares } from "./connection-shares.ts";
 import { type NetworkNames, networkNames } from "./names.ts";
 
 export const ROUTER_TABLE = "inet cloche";
-/**
- * Most connections of a sandbox at once; more are refused. Each also takes an entry of the host's own table, which has
- * 262,144 on a usual computer and is for everybody: so many that 200 busy sandboxes do not fill it.
- */
+/** Most connections of a sandbox at once; more are refused. Each also takes an entry of the host's own table. */
 export const CONNECTIONS_PER_SLOT_MAX = 1_200;
+/** New connections of a sandbox: sustained rate and burst. It bounds the entries of closed ones, which are not counted. */
+const OPENED_PER_SECOND = 500;
+const OPENED_BURST = 2_500;
+/**
+ * How long the entry of a TCP connection stays once it is closed, and while no packet comes. The kernel's own 120 s and 5 days are more than
+ * is needed: connections of a sandbox that was deleted are never closed, and count to its team for so long.
+ */
+const CLOSED_KEPT_SECONDS = 5;
+const IDLE_KEPT_SECONDS = 3_600;
+/**
+ * Connections are counted in so many parts, by bits of their source port, because the kernel walks through all connections of a part for a
+ * new one. A power of two. Some parts are full before others, so that a bound is met some percent early.
+ */
+const COUNTED_PARTS = 64;
+/** Without the lowest bit: Linux connects from even ports. */
+const COUNTED_BITS = (COUNTED_PARTS - 1) << 1;
 
 /** How long a refused destination stays in the owner's report after the last try. */
 export const REFUSALS_KEPT_SECONDS = 600;
@@ -44,14 +58,19 @@ export interface RouterRules {
   readonly subnet: Subnet;
   /** Port of the DNS forwarder, on the host's end of the uplink. */
   readonly dnsPort: number;
+  /** Entries of the host's table of connections. */
+  readonly tableSize: number;
 }
 
-/** Its sets have for each slot: the only source address, the mode (egress), whether names may be resolved, the allow-list, counters. */
-export function routerRules({ subnet, dnsPort }: RouterRules): string {
+/**
+ * Its sets have for each slot: the only source address, the mode (egress), whether names may be resolved, the allow-list, its team's mark,
+ * counters.
+ */
+export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string {
   const host = uplinkAddresses(subnet).gateway;
   const table = ROUTER_TABLE;
   const destination = "iifname . ip daddr . meta l4proto . th dport";
-  const chains = ["forged", "deny", "open", "listed", "inbound", "outbound"];
+  const chains = ["forged", "deny", "counted", "open", "listed", "inbound", "outbound"];
   const hooks = [
     ["spoof", "type filter hook prerouting priority raw; policy accept;"],
     ["resolve", "type nat hook prerouting priority dstnat; policy accept;"],
@@ -71,7 +90,13 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     `add set ${table} denied { type ifname; size 65535; flags dynamic; counter; }`,
     `add set ${table} noting { type ifname; size 65535; flags dynamic; }`,
     `add set ${table} refusals { type ifname . ipv4_addr . inet_proto . inet_service; size 65535; flags dynamic,timeout; timeout ${REFUSALS_KEPT_SECONDS}s; counter; }`,
+    `add set ${table} opening { type ifname; size 65535; flags dynamic,timeout; timeout 1m; }`,
     `add set ${table} connections { type ifname; size 65535; flags dynamic; }`,
+    `add map ${table} teams { type ifname : mark; }`,
+    // Elements keep the bound that they were made with.
+    `add set ${table} team_connections { type mark . inet_service; size 1048576; flags dynamic; }`,
+    `add set ${table} all_connections { type inet_service; size ${COUNTED_PARTS}; flags dynamic; }`,
+    ...sandboxesTimeout(table),
     ...specialSet(table, subnet),
     ...chains.map((name) => `add chain ${table} ${name}`),
     ...hooks.map(([name, hook]) => `add chain ${table} ${name} { ${hook} }`),
@@ -107,11 +132,12 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     // Answers to the host are always allowed. Everything else is judged for each packet, so that a changed mode also cuts
     // open connections.
     `add rule ${table} outbound ip daddr ${host} ct direction reply ct state established,related accept`,
-    `add rule ${table} outbound ct state new add @connections { iifname ct count over ${CONNECTIONS_PER_SLOT_MAX} } goto deny`,
+    `add rule ${table} outbound ct state new ct status & confirmed == 0 jump counted`,
     `add rule ${table} outbound ip daddr ${host} ct status dnat iifname @resolving accept`,
     `add rule ${table} outbound ip daddr @special goto deny`,
     `add rule ${table} outbound iifname vmap @egress`,
     `add rule ${table} outbound goto deny`,
+    ...countedRules(table, connectionShares(tableSize)),
     `add rule ${table} open accept`,
     `add rule ${table} listed iifname . ip daddr . meta l4proto . th dport @allowed accept`,
     `add rule ${table} listed ct state established iifname . ct mark @opened accept`,
@@ -126,8 +152,28 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
   ].join("\n");
 }
 
+/**
+ * A new connection, before it has an entry in the table. The rate comes first: refused tries stay in a count until the kernel finds that
+ * they are gone.
+ */
+function countedRules(table: string, { all, ofTeam }: ConnectionShares): string[] {
+  const part = `th sport & ${COUNTED_BITS}`;
+  const ofPart = (most: number): number => Math.max(1, Math.floor(most / COUNTED_PARTS));
+  return [
+    `add rule ${table} counted update @opening { iifname limit rate over ${OPENED_PER_SECOND}/second burst ${OPENED_BURST} packets } goto deny`,
+    `add rule ${table} counted add @connections { iifname ct count over ${CONNECTIONS_PER_SLOT_MAX} } goto deny`,
+    `add rule ${table} counted meta mark set iifname map @teams add @team_connections { meta mark . ${part} ct count over ${ofPart(ofTeam)} } goto deny`,
+    `add rule ${table} counted add @all_connections { ${part} ct count over ${ofPart(all)} } goto deny`,
+    `add rule ${table} counted meta l4proto tcp ct timeout set "sandboxes"`,
+  ];
+}
+
+const sandboxesTimeout = (table: string): string[] => [
+  `add ct timeout ${table} sandboxes { protocol tcp; l3proto ip; policy = { established : ${IDLE_KEPT_SECONDS}, time_wait : ${CLOSED_KEPT_SECONDS}, close : ${CLOSED_KEPT_SECONDS} }; }`,
+];
+
 /** The host's own table: address translation for egress. Of the host itself sandboxes reach only the DNS forwarder. */
-export function hostRules(tag: string, { subnet, dnsPort }: RouterRules): string {
+export function hostRules(tag: string, { subnet, dnsPort }: Omit<RouterRules, "tableSize">): string {
   const { hostTable, uplink }: NetworkNames = networkNames(tag);
   const host = uplinkAddresses(subnet).gateway;
   const table = `inet ${hostTable}`;
@@ -136,6 +182,7 @@ export function hostRules(tag: string, { subnet, dnsPort }: RouterRules): string
     `delete table ${table}`,
     `add table ${table}`,
     ...specialSet(table, subnet),
+    ...sandboxesTimeout(table),
     `add chain ${table} spoof { type filter hook prerouting priority raw; policy accept; }`,
     `add chain ${table} input { type filter hook input priority filter - 5; policy accept; }`,
     `add chain ${table} forward { type filter hook forward priority filter - 5; policy accept; }`,
@@ -155,6 +202,7 @@ export function hostRules(tag: string, { subnet, dnsPort }: RouterRules): string
     // A second filter behind the router's: a flaw there must not open the private network.
     `add rule ${table} forward iifname "${uplink}" ip daddr @special drop`,
     `add rule ${table} forward iifname "${uplink}" oifname "cl-*" drop`,
+    `add rule ${table} forward iifname "${uplink}" ct state new meta l4proto tcp ct timeout set "sandboxes"`,
     `add rule ${table} forward oifname "${uplink}" ct state established,related accept`,
     `add rule ${table} forward oifname "${uplink}" drop`,
 

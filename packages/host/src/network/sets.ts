@@ -40,6 +40,18 @@ export function readElements(json: unknown): Map<number, SlotElements> {
   return slots;
 }
 
+/** From `nft -j list map … teams`: the mark of each slot's team. */
+export function readTeams(json: unknown): Map<number, number> {
+  const teams = new Map<number, number>();
+  for (const { name, elem } of setsOf(json))
+    for (const element of name === "teams" ? (elem ?? []) : []) {
+      const [interfaceName, mark] = element as [string, number];
+      const slot = slotOfInterface(interfaceName);
+      if (slot !== undefined) teams.set(slot, Number(mark));
+    }
+  return teams;
+}
+
 /** From `nft -j list table`: addresses resolved by an earlier service, and until when they are allowed. */
 export function readResolved(json: unknown, nowMs: number): Map<number, Resolved> {
   const slots = new Map<number, Resolved>();

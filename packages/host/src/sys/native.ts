@@ -62,6 +62,7 @@ export interface Element {
   readonly interface: string;
   readonly address?: string;
   readonly chain?: string;
+  readonly mark?: number;
 }
 export interface ElementChange extends Element {
   readonly verb: "add" | "delete";
@@ -188,6 +189,7 @@ export class Native {
       one.interface,
       one.address ?? "",
       one.chain ?? "",
+      String(one.mark ?? ""),
     ]);
     await this.#call("set-elements", router, table, ...words.flat());
   }

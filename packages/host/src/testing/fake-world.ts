@@ -208,6 +208,7 @@ export class FakeWorld {
       dnsServers: [],
       egress: {
         setEgressOf: async () => {},
+        setTeamOf: async () => {},
         reportOf: async () => ({ deniedPackets: 0, deniedNames: 0, recent: [] }),
         traffic: async () => new Map(),
       },

@@ -34,6 +34,7 @@ export class MachineUnits {
     unit.record.machineId = files.id;
     unit.save();
     await writeNote(files.dir, { unit: unit.record.name });
+    if (resources.teamId) await this.#network.setTeamOf(unit.lease.agentHost, resources.teamId);
     if (resources.egress) await this.#network.setEgressOf(unit.lease.agentHost, resources.egress);
   }
 

@@ -152,7 +152,7 @@ export class QemuDriver implements MachineDriver {
     files: MachineFiles,
     snapshotDir: string,
     manifest: SnapshotManifest,
-    { cpus, egress }: MachineResources,
+    { cpus, egress, teamId }: MachineResources,
   ): Promise<RunningMachine> {
     const { shape, bootedFrom, bootstrapSecret, agentPort } = manifest;
     const living = await this.#find(files);
@@ -160,7 +160,7 @@ export class QemuDriver implements MachineDriver {
     await checkDiskImage(files.diskImage);
     await removeMachine(this.#environment, files);
     const secret = bootstrapSecret === undefined ? {} : { bootstrapSecret };
-    const policy = egress === undefined ? {} : { egress };
+    const policy = { ...(egress && { egress }), ...(teamId !== undefined && { teamId }) };
     const start = { shape, cpus, snapshotDir, bootedFrom, agentPort, ...secret, ...policy };
     const vm = await Vm.start(this.#environment, files, start);
     return this.#running(this.#keep(vm));

@@ -56,6 +56,7 @@ export interface VmStart {
   readonly cpus: number;
   /** In force before the machine starts. Absent: open. */
   readonly egress?: Egress;
+  readonly teamId?: string;
   /** A snapshot or template to start from; absent: a cold boot with the platform's kernel. */
   readonly snapshotDir?: string;
   /** Boot config of the agent; read only at a cold boot. */
@@ -148,6 +149,7 @@ export class Vm {
       const lease = await environment.network.lease();
       stack.push("network slot", () => environment.network.release(lease.slot));
       record.slot = lease.slot;
+      if (start.teamId) await environment.network.setTeamOf(lease.agentHost, start.teamId);
       if (start.egress) await environment.network.setEgressOf(lease.agentHost, start.egress);
       await saveVmRecord(files.dir, record);
       stack.push("cgroup", () => new Cgroup(vmCgroupPath(environment.tag, files.id)).destroy());
