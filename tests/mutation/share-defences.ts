@@ -115,7 +115,7 @@ export const shareDefences: readonly Defence[] = [
         "isKnownCaller(request) ? this.#options.log : this.#strangersLog",
         "this.#options.log",
       ],
-      ["cluster's port", "packages/trust/src/cluster-port.ts", "strangersLog.warn({ why,", "log.warn({ why,"],
+      ["cluster's port", "packages/trust/src/cluster-port.ts", "strangersLog.warn(", "log.warn("],
     ] as const
   ).map(
     ([where, file, find, replace]): Defence => ({
