@@ -8,6 +8,7 @@
 //   resolve <server> 53 [tcp|udp:name]   {"addresses":[…],"rcode":number}; name: cloche.test by default
 //   open <address> <port> <count>        {"opened":number}: TCP connections opened one after another, held until stdin ends
 //   churn <address> <port> <count>       {"opened":number}: the same, each reset before the next
+//   close <address> <port> <count>       {"opened":number}: the same, each closed by both sides before the next
 //   hold <address> <port>                one connection: a line on stdin is echoed back as {"echo":text}
 import { createSocket } from "node:dgram";
 import { connect, createServer } from "node:net";
@@ -44,7 +45,7 @@ if (mode === "serve") {
   socket.on("data", (data) => finish({ connected: true, peer: data.toString().trim() }));
   socket.on("error", (error: NodeJS.ErrnoException) => finish({ connected: false, why: error.code }));
   setTimeout(() => finish({ connected: false, why: "timeout" }), WAIT_MS);
-} else if (mode === "open" || mode === "churn") {
+} else if (["open", "churn", "close"].includes(mode)) {
   let opened = 0;
   for (let tried = 0; tried < Number(extra); tried += 1) {
     const socket = connect({ host: address, port });
@@ -57,6 +58,8 @@ if (mode === "serve") {
     if (!isOpen) socket.destroy();
     if (isOpen) opened += 1;
     if (mode === "churn") socket.resetAndDestroy();
+    if (mode === "close" && isOpen)
+      await new Promise((resolve) => void socket.once("close", resolve).resume().end());
   }
   say({ opened });
   process.stdin.on("end", () => process.exit(0)).resume();
