@@ -422,9 +422,12 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     }, 90_000);
 
     it("bounds how fast a sandbox opens connections", async () => {
-      const count = await opened(await leaseOf("a"), 6_000, "churn");
-      expect(count).toBeGreaterThan(2_500);
-      expect(count).toBeLessThan(6_000);
+      const one = await leaseOf("a");
+      const beganMs = performance.now();
+      const counts = await Promise.all([1, 2, 3].map(() => opened(one, 3_000, "churn")));
+      const all = counts.reduce((sum, count) => sum + count);
+      expect(all).toBeGreaterThan(2_000);
+      expect(all).toBeLessThan(2_700 + ((performance.now() - beganMs) / 1_000) * 500);
     }, 90_000);
 
     it("keeps the entries of closed connections for seconds, in the router and in the host", async () => {
