@@ -239,4 +239,33 @@ describe("DNS forwarder", () => {
     expect(other.isOpen()).toBe(true);
     for (const socket of sockets) socket.destroy();
   });
+
+  it("holds no answers for a sandbox that reads none", async () => {
+    const questions = DNS_LIMITS.queriesPerSecond * DNS_LIMITS.burstSeconds;
+    let settled = 0;
+    const before = (_slot: number, _question: unknown, asking: Buffer): Buffer => {
+      settled += 1;
+      return Buffer.concat([asking, Buffer.alloc(60_000)]);
+    };
+    const port = await start({
+      policy: { before, after: async (_slot, _question, _query, said) => said },
+    });
+    const mute = connect(port, LOOPBACK).pause();
+    const framed = Buffer.concat([Buffer.from([0, query("a").length]), query("a")]);
+    // 24 MB of answers, many times what the kernel takes.
+    mute.write(Buffer.concat(Array.from({ length: questions }, () => framed)));
+    await expect.poll(() => settled).toBeGreaterThan(0);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(settled).toBeLessThan(questions / 2);
+    await readAll(mute, questions);
+    expect(settled).toBe(questions);
+    mute.destroy();
+  });
 });
+
+/** Reads until `count` framed answers came. */
+async function readAll(socket: Socket, count: number): Promise<void> {
+  let [bytes, wanted] = [0, count * (60_000 + query("a").length + 2)];
+  socket.on("data", (chunk) => (bytes += chunk.length)).resume();
+  await expect.poll(() => bytes, { timeout: 10_000 }).toBe(wanted);
+}

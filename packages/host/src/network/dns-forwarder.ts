@@ -152,7 +152,8 @@ export class DnsForwarder {
     const serve = async (): Promise<void> => {
       for (let query = takeFrame(); query; query = takeFrame()) {
         const answer = await this.#answer(slot, query, askByTcp);
-        if (answer && socket.writable) socket.write(frame(answer));
+        // A sandbox that reads no answers gets none of its further questions answered, and its connection ends as an idle one.
+        if (answer && socket.writable && !socket.write(frame(answer))) await drained(socket);
       }
       socket.resume();
     };
@@ -255,6 +256,12 @@ function askByTcp(resolver: string, port: number, query: Buffer): Promise<Buffer
     });
   });
 }
+
+const drained = (socket: Socket): Promise<void> =>
+  new Promise((resolve) => {
+    socket.once("drain", resolve).once("close", resolve);
+    if (socket.destroyed) resolve();
+  });
 
 function frame(message: Buffer): Buffer {
   const length = Buffer.alloc(2);
