@@ -2,7 +2,15 @@
 // channel, whose key is derived from that secret (base's agent-channel.ts).
 // Calls go over a kept connection (agent-connections.ts) where the caller has some.
 import { type ClientRequest, type ClientRequestArgs, request } from "node:http";
-import { channelKeyOf, connectToAgent, isForeignAgent, isKeyNotTaken, requestIds, step } from "@cloche/base";
+import {
+  channelKeyOf,
+  connectToAgent,
+  isForeignAgent,
+  isKeyNotTaken,
+  parseJson,
+  requestIds,
+  step,
+} from "@cloche/base";
 import {
   ClocheError,
   type ErrorCode,
@@ -23,6 +31,7 @@ import type {
   PrepareSnapshotResponseJson,
 } from "@cloche/protocol/guest";
 import type { AgentConnections, AgentEnd } from "./agent-connections.ts";
+import { fieldsOf } from "./answer-fields.ts";
 import { TooLateError, type WholeAnswer, wholeAnswer } from "./whole-answer.ts";
 
 export interface AgentAddress {
@@ -33,6 +42,8 @@ export interface AgentAddress {
 /** Limit of answers that name paths or services. Quick calls have small answers, because many may be under way at once. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 const QUICK_ANSWER_BYTES_MAX = 64 * 1024;
+/** Limit of the values in an answer's JSON. */
+const ANSWER_VALUES_MAX = 10_000;
 /** Each service may take its health timeout to start, and up to ten seconds to stop. */
 const SLOW_MS = 300_000;
 const QUICK_MS = 10_000;
@@ -118,7 +129,7 @@ export class AgentClient {
   }
 
   /** `zero`: the values of fields that the JSON leaves out. */
-  #call<T>(method: keyof typeof methods, body: unknown, zero: T): Promise<T> {
+  #call<T extends object>(method: keyof typeof methods, body: unknown, zero: T): Promise<T> {
     return step(`agent ${method}`, async () => {
       const release = await this.#options.keepAwake?.();
       try {
@@ -129,7 +140,7 @@ export class AgentClient {
     });
   }
 
-  async #send<T>(method: keyof typeof methods, body: unknown, zero: T): Promise<T> {
+  async #send<T extends object>(method: keyof typeof methods, body: unknown, zero: T): Promise<T> {
     const { status, text } = await this.#post(method, JSON.stringify(body)).catch((cause: unknown) => {
       // The listener has another secret, or none: treat it like a refusal of this secret.
       if (isForeignAgent(cause)) throw foreign(cause);
@@ -138,8 +149,14 @@ export class AgentClient {
     const answer = parse(text);
     if (answer === undefined)
       throw new ClocheError("unavailable", "the sandbox's agent answered no JSON object");
-    if (status === 200) return { ...zero, ...answer };
-    throw errorFrom(method, answer, status);
+    if (status !== 200) throw errorFrom(method, answer, status);
+    const fields = fieldsOf(answer, zero);
+    if (fields === undefined)
+      throw new ClocheError(
+        "unavailable",
+        `the sandbox's agent answered ${method} with a field of another type`,
+      );
+    return fields;
   }
 
   /** Posts once more if the agent's clock was set within the handshake, or if a kept connection broke under a repeatable call. */
@@ -207,7 +224,7 @@ const foreign = (cause: unknown): ClocheError =>
 
 function parse(text: string): Record<string, unknown> | undefined {
   try {
-    const value: unknown = JSON.parse(text);
+    const value = parseJson(Buffer.from(text), ANSWER_VALUES_MAX);
     return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : undefined;
   } catch {
     return undefined;

@@ -79,6 +79,24 @@ describe("wholeAnswer", () => {
     await expect(answer).rejects.toThrow("longer than 1000 bytes");
   });
 
+  it.each([
+    ["informational answers", "HTTP/1.1 103 Early Hints\r\n\r\n", "informational"],
+    ["empty lines", "\r\n".repeat(8_000), "bytes came for one answer"],
+    ["chunks of one byte", "1\r\n \r\n".repeat(100_000), "is longer than 1000 bytes"],
+    ["extensions of chunks", `1;${"e".repeat(8_000)}\r\n \r\n`.repeat(100), "bytes came for one answer"],
+  ])("refuses %s without end, long before the deadline", async (what, piece, why) => {
+    const { call, answer } = await ask((socket) => {
+      if (what.includes("chunks")) socket.write(`${head}transfer-encoding: chunked\r\n\r\n`);
+      const flood = (): void => {
+        while (!socket.destroyed && socket.write(piece));
+        if (!socket.destroyed) socket.once("drain", flood);
+      };
+      flood();
+    }, {});
+    await expect(answer).rejects.toThrow(why);
+    expect(call.destroyed).toBe(true);
+  });
+
   it("takes a whole answer", async () => {
     const { answer } = await ask((socket) => void socket.write(`${head}content-length: 2\r\n\r\n{}`), {});
     expect(await answer).toEqual({ status: 200, text: "{}" });

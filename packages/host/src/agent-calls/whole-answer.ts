@@ -1,5 +1,6 @@
 // Reads one complete answer to a request of ours, or fails, before a deadline that holds whatever the peer does. A peer may send
-// nothing, a head without a body, a body that never ends or trickles, or close in the middle.
+// nothing, a head without a body, a body that never ends or trickles, or close in the middle; or bytes that belong to no answer (1xx
+// answers, empty lines), which would keep this process busy until the deadline.
 import type { ClientRequest } from "node:http";
 import { asBuffer } from "@cloche/base";
 import { GatheredBytes } from "@cloche/protocol";
@@ -14,6 +15,9 @@ export interface AnswerLimits {
   /** Leaves the connection open after a whole answer. */
   keep?: boolean;
 }
+
+/** Bytes that come for an answer beside its body: head, chunk sizes. */
+const AROUND_BYTES_MAX = 64 * 1024;
 
 export interface WholeAnswer {
   status: number;
@@ -30,8 +34,15 @@ export class TooLateError extends Error {
 export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLimits): Promise<WholeAnswer> {
   const { deadlineMs, bytes, signal, keep = false } = limits;
   return new Promise((resolve, reject) => {
+    let received = 0;
+    const onBytes = (chunk: Buffer): void => {
+      received += chunk.length;
+      if (received > 2 * bytes + AROUND_BYTES_MAX)
+        fail(new Error(`more than ${received} bytes came for one answer`));
+    };
     const over = (): void => {
       clearTimeout(deadline);
+      call.socket?.off("data", onBytes);
       signal?.removeEventListener("abort", onAbort);
     };
     const fail = (error: Error): void => {
@@ -44,6 +55,8 @@ export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLim
     // Kept for errors that the call emits after it was destroyed.
     call.on("error", fail);
     call.once("close", () => fail(new Error("the connection ended before the answer did")));
+    call.once("socket", (socket) => socket.on("data", onBytes));
+    call.once("information", () => fail(new Error("an informational answer, which no agent sends")));
     call.once("response", (response) => {
       const gathered = new GatheredBytes();
       response.on("error", fail);

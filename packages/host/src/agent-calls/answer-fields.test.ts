@@ -1,0 +1,27 @@
+import { expect, it } from "vitest";
+import { fieldsOf } from "./answer-fields.ts";
+
+const zero = { count: 0, done: false, name: "", paths: [] as string[] };
+
+it("takes the known fields, and those left out or null as in `zero`", () => {
+  const paths = ["/a", "/b"];
+  expect(fieldsOf({ count: 2, paths, name: null, further: {} }, zero)).toEqual({ ...zero, count: 2, paths });
+});
+
+it.each([
+  { count: "2" },
+  { count: -1 },
+  { count: Number.POSITIVE_INFINITY },
+  { count: {} },
+  { done: "yes" },
+  { done: 1 },
+  { name: 7 },
+  { name: "n".repeat(10_000) },
+  { paths: "/a" },
+  { paths: { length: 1 } },
+  { paths: ["/a", 1] },
+  { paths: [["/a"]] },
+  { paths: ["p".repeat(10_000)] },
+])("refuses %j", (answer) => {
+  expect(fieldsOf(answer, zero)).toBeUndefined();
+});
