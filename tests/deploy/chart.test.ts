@@ -184,10 +184,55 @@ describe("the endpoints for E2B and MCP", () => {
   });
 });
 
+describe("the network policies", () => {
+  const component = (name: string) => ({
+    podSelector: { matchLabels: { "app.kubernetes.io/component": name } },
+  });
+
+  /** Of each rule: its ports, and whom it admits; undefined: everybody. */
+  async function admitted(...words: string[]): Promise<Record<string, [number[], unknown][]>> {
+    const policies = (await manifests("--values", values.minimal, ...words)).filter(
+      ({ kind }) => kind === "NetworkPolicy",
+    );
+    return Object.fromEntries(
+      policies.map(({ metadata, spec }) => [
+        metadata.name,
+        spec.ingress.map(({ ports, from }: { ports: { port: number }[]; from: unknown }) => [
+          ports.map(({ port }) => port),
+          from,
+        ]),
+      ]),
+    );
+  }
+
+  it("admit to the API pods of the same namespace, and everybody only to ports that check certificates or tokens", async () => {
+    expect(await admitted("--set", "gateway.e2bPort=7082", "--set", "gateway.mcpPort=7083")).toEqual({
+      "demo-gateway": [
+        [[7080, 7082, 7083], [{ podSelector: {} }]],
+        [[7090], undefined],
+      ],
+      "demo-edge": [[[7443], undefined]],
+    });
+  });
+
+  it("admit whom the operator names", async () => {
+    const clients = [{ namespaceSelector: { matchLabels: { team: "a" } } }];
+    const nodes = [{ ipBlock: { cidr: "10.0.0.0/24" } }];
+    const policy = JSON.stringify({ clients, nodes });
+    expect((await admitted("--set-json", `networkPolicy=${policy}`))["demo-gateway"]).toMatchObject([
+      [[7080], clients],
+      [[7090], [component("gateway"), component("edge"), ...nodes]],
+    ]);
+    const [api] = (await admitted("--set-json", "networkPolicy.clients=[]"))["demo-gateway"] ?? [];
+    expect(api).toEqual([[7080], undefined]);
+  });
+});
+
 describe("values", () => {
   it.each([
     ["a port for E2B that is none", ["--set", "gateway.e2bPort=70000"], /e2bPort/],
     ["a host of MCP with its port", ["--set", "gateway.mcpHosts={mcp.example.com:443}"], /mcpHosts/],
+    ["a client of the API that is anybody", ["--set-json", "networkPolicy.clients=[{}]"], /clients/],
     ["no base domain", ["--set", "baseDomain="], /baseDomain/],
     ["a base domain in capitals", ["--set", "baseDomain=Example.com"], /baseDomain/],
     ["a storage that is not shared", ["--set", "storage.url=/var/blobs"], /storage/],
