@@ -6,6 +6,8 @@
 import { S3mini } from "s3mini";
 import { ClocheError } from "@cloche/protocol";
 import { type BlobEntry, type BlobStore, checkKey } from "./blob-store.ts";
+import { readPage } from "./s3-page.ts";
+import { bounded } from "./bounded-fetch.ts";
 import { type S3Credentials, s3Credentials } from "./s3-credentials.ts";
 import { signedFetch } from "./s3-signature.ts";
 
@@ -19,6 +21,10 @@ export interface S3Address {
 
 const requestDeadlineMs = 120_000;
 const pageSize = 1_000;
+/** Of a list: far more than the objects of any installation, for a store whose list never ends. */
+const pagesMax = 20_000;
+/** A page with the longest keys. */
+const pageBytesMax = 4 * 1024 * 1024;
 
 /** Reads `s3://…`; throws an Error that names what is missing. */
 export function parseS3Address(url: string, env: NodeJS.ProcessEnv): S3Address {
@@ -43,15 +49,20 @@ export function openS3Store(address: S3Address): BlobStore {
 class S3Store implements BlobStore {
   readonly #client: S3mini;
   readonly #prefix: string;
+  readonly #bucketUrl: string;
+  readonly #listing: typeof fetch;
 
   constructor(address: S3Address) {
+    const signed = signedFetch(address.region, address.credentials);
+    this.#bucketUrl = `${address.endpoint.replace(/\/+$/, "")}/${address.bucket}`;
+    this.#listing = bounded(signed, pageBytesMax);
     this.#prefix = address.prefix === "" ? "" : `${address.prefix}/`;
     this.#client = new S3mini({
-      endpoint: `${address.endpoint.replace(/\/+$/, "")}/${address.bucket}`,
+      endpoint: this.#bucketUrl,
       region: address.region,
       accessKeyId: "",
       secretAccessKey: "",
-      fetch: signedFetch(address.region, address.credentials),
+      fetch: bounded(signed),
       requestAbortTimeout: requestDeadlineMs,
     });
   }
@@ -87,21 +98,29 @@ class S3Store implements BlobStore {
   async list(prefix: string): Promise<BlobEntry[]> {
     const entries: BlobEntry[] = [];
     let token: string | undefined;
-    do {
-      const page = await reported(() =>
-        this.#client.listObjectsPaged("/", `${this.#prefix}${prefix}`, pageSize, token),
-      );
-      for (const object of page?.objects ?? []) {
-        const modifiedAtMs = object.LastModified.getTime() || Infinity;
-        entries.push({
-          key: object.Key.slice(this.#prefix.length),
-          bytes: Number(object.Size),
-          modifiedAtMs,
-        });
-      }
-      token = page?.nextContinuationToken;
-    } while (token);
-    return entries.sort((a, b) => (a.key < b.key ? -1 : 1));
+    for (let pages = 0; pages < pagesMax; pages += 1) {
+      const page = readPage(await reported(() => this.#page(prefix, token)));
+      for (const { key, ...entry } of page.objects)
+        if (key.startsWith(`${this.#prefix}${prefix}`))
+          entries.push({ key: key.slice(this.#prefix.length), ...entry });
+      if (page.next === undefined) return entries.sort((a, b) => (a.key < b.key ? -1 : 1));
+      if (page.next === token) break;
+      token = page.next;
+    }
+    throw new ClocheError("internal", "the list of checkpoint storage does not end");
+  }
+
+  async #page(prefix: string, token: string | undefined): Promise<string> {
+    const query = Object.entries({
+      "list-type": "2",
+      "max-keys": String(pageSize),
+      prefix: `${this.#prefix}${prefix}`,
+      ...(token !== undefined && { "continuation-token": token }),
+    }).map(([name, value]) => `${name}=${encodeURIComponent(value)}`);
+    const signal = AbortSignal.timeout(requestDeadlineMs);
+    const response = await this.#listing(`${this.#bucketUrl}?${query.join("&")}`, { signal });
+    if (!response.ok) throw refused(response.status);
+    return response.text();
   }
 
   #key(key: string): string {
