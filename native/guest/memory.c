@@ -60,6 +60,8 @@ struct watch_state {
   struct memory_bell *bell;
   int proc_fd, current_fd;
   unsigned asked_processes;
+  /* When users' programs were last counted: tasks of the machine that were not users', and all tasks if none was users', else -1. */
+  int ours, alone;
   /* Last time that a crowd was killed: how many tasks there were, and until when they may still be ending. */
   int tasks_then;
   int64_t thinning_until_ms;
@@ -107,14 +109,39 @@ static bool sleep_until_rung(struct memory_bell *bell, int heard) {
   return __atomic_load_n(&bell->rung, __ATOMIC_SEQ_CST) != heard;
 }
 
-/* Processes and threads of users; -1: not known. */
-static int tasks_now(const struct watch_state *g) {
+/* Processes and threads in the users' cgroup, which root can leave in gVisor; -1: not known. */
+static int tasks_in_group(const struct watch_state *g) {
   char text[16];
   ssize_t n = g->current_fd < 0 ? 0 : pread(g->current_fd, text, sizeof text - 1, 0);
   if (n <= 0) return -1;
   text[n] = 0;
   return atoi(text);
 }
+
+/* Processes and threads of the whole machine, the agent's too. */
+static int tasks_of_all(void) {
+  struct sysinfo info;
+  return sysinfo(&info) == 0 ? info.procs : 0;
+}
+
+/* Processes and threads of users' programs, in whatever cgroup: reads all of procfs. */
+static int count_users(struct watch_state *g) {
+  int all = tasks_of_all(), users = 0;
+  struct process_list list = processes_read(g->proc_fd);
+  struct candidate *found;
+  struct census census;
+  size_t count = candidates_of(&g->search, &list, &found, &census);
+  for (size_t i = 0; i < count; i++) users += (int)found[i].process->threads;
+  users += (int)(census.dying + census.ending);
+  g->ours = all - users;
+  g->alone = users == 0 ? all : -1;
+  free(found);
+  free(list.items);
+  return users;
+}
+
+/* Whether a program of users runs outside of their cgroup. Reads procfs only if the number of tasks changed since none did. */
+static bool runs_outside(struct watch_state *g) { return tasks_of_all() != g->alone && count_users(g) > 0; }
 
 /* "Active(anon)" of meminfo: in gVisor all anonymous memory and tmpfs of the sandbox, with the agent's. 0: unknown. */
 static uint64_t anonymous_memory(int proc_fd) {
@@ -266,13 +293,15 @@ static void end_crowd(struct watch_state *g) {
 
 /*
  * gVisor asks only one of a task's seven cgroups, whichever comes first, whether another task may start. At the limit six of seven
- * tries succeed, so a program that keeps trying keeps growing. Far above the limit it is killed. Returns the time to the next look.
+ * tries succeed, so a program that keeps trying keeps growing, and root can leave the group. Far above the limit it is killed.
+ * Returns the time to the next look.
  */
-static int64_t look_at_tasks(struct watch_state *g, int tasks, int64_t wait_ms) {
-  int limit = (int)process_limit_fitting(g->asked_processes);
+static int64_t look_at_tasks(struct watch_state *g, int64_t wait_ms) {
+  int limit = (int)process_limit_fitting(g->asked_processes), far = limit + limit / 2;
+  int inside = tasks_in_group(g), about = tasks_of_all() - g->ours, tasks = inside > about ? inside : about;
   if (limit == 0 || tasks < limit / 2) return wait_ms;
   bool thinning = now_ms() < g->thinning_until_ms && tasks < g->tasks_then + limit / 4;
-  if (tasks > limit + limit / 2 && !thinning) {
+  if (tasks > far && !thinning && (inside > far || count_users(g) > far)) {
     end_crowd(g);
     g->tasks_then = tasks;
     g->thinning_until_ms = now_ms() + THINNING_MS;
@@ -289,6 +318,7 @@ static void *guard_memory(void *argument) {
   g->agent_at_start = census.agent_bytes;
   free(none);
   free(list.items);
+  count_users(g);
   kernel_begin(&g->kernel, g->proc_fd);
   uint64_t used = anonymous_memory(g->proc_fd);
   g->used_at_start = used < AGENT_START_MAX ? used : AGENT_START_MAX;
@@ -297,9 +327,10 @@ static void *guard_memory(void *argument) {
   if (processors > PROCESSORS_MAX) processors = PROCESSORS_MAX;
   for (uint64_t before = 0;;) {
     int heard = __atomic_load_n(&g->bell->rung, __ATOMIC_SEQ_CST);
-    int held = __atomic_load_n(&g->bell->held, __ATOMIC_SEQ_CST), tasks = tasks_now(g);
-    int64_t wait_ms = look_at_tasks(g, tasks, look(g, &before, processors));
-    awake = tasks != 0 || held != 0 ? AWAKE_LOOKS : awake - 1;
+    int held = __atomic_load_n(&g->bell->held, __ATOMIC_SEQ_CST);
+    int64_t wait_ms = look_at_tasks(g, look(g, &before, processors));
+    awake = tasks_in_group(g) != 0 || held != 0 ? AWAKE_LOOKS : awake - 1;
+    if (awake <= 0 && runs_outside(g)) awake = AWAKE_LOOKS;
     if (awake > 0) pause_ms(wait_ms);
     else if (sleep_until_rung(g->bell, heard)) {
       awake = AWAKE_LOOKS;

@@ -17,7 +17,8 @@ export interface Defence {
     | "vm"
     | "oci"
     | "faults"
-    | "fuzz";
+    | "fuzz"
+    | "deploy";
   test: string;
   /** Part of the test's name; default: the whole file. */
   named?: string;
