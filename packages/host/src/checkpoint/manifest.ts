@@ -7,6 +7,7 @@
  * SHA-256 of the raw chunk. Everything is checked before use: a checkpoint in storage may be damaged or hostile.
  */
 import { createHash } from "node:crypto";
+import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import { ClocheError } from "@cloche/protocol";
@@ -18,6 +19,7 @@ const prefixBytes = 20;
 const entryBytes = 48;
 const digestBytes = 32;
 const zeroPack = 0xffff;
+const entriesPerTurn = 4_096;
 
 /** Limits of the values in a manifest. */
 export const manifestCaps = {
@@ -127,9 +129,12 @@ export async function decodeManifest(data: Uint8Array): Promise<Manifest> {
     throw new ManifestError("its table does not unpack", error);
   });
   if (table.length !== chunkCount * entryBytes) throw new ManifestError("its table has the wrong length");
-  const chunks = Array.from({ length: chunkCount }, (_, index) =>
-    readEntry(table, index * entryBytes, packs),
-  );
+  const chunks: Manifest["chunks"] = [];
+  for (let at = 0; at < table.length; at += entryBytes) {
+    // A small table may unpack to millions of entries: let other work go on.
+    if (at > 0 && chunks.length % entriesPerTurn === 0) await setImmediate();
+    chunks.push(readEntry(table, at, packs));
+  }
   return { header, packs, chunks };
 }
 
@@ -140,10 +145,14 @@ function readEntry(table: Buffer, at: number, packs: PackReference[]): Chunk | u
   const offset = Number(table.readBigUInt64LE(at + 8));
   const reference = packs[pack];
   if (reference === undefined) throw new ManifestError("a chunk names a pack that it does not list");
-  if (storedBytes > manifestCaps.storedChunkBytes || offset + storedBytes > reference.bytes) {
+  if (
+    storedBytes === 0 ||
+    storedBytes > manifestCaps.storedChunkBytes ||
+    offset + storedBytes > reference.bytes
+  ) {
     throw new ManifestError("a chunk lies outside its pack");
   }
-  return { pack, offset, storedBytes, sha256: Buffer.from(table.subarray(at + 16, at + entryBytes)) };
+  return { pack, offset, storedBytes, sha256: table.subarray(at + 16, at + entryBytes) };
 }
 
 function parseHeader(bytes: Buffer): CheckpointHeader & { packs: PackReference[] } {
