@@ -462,29 +462,32 @@ _Noreturn static void *wait_for_init(void *argument) {
   _exit(0);
 }
 
-_Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit, const struct memory_guard *guard) {
+void files_hello(int fd) {
   agent_fd = fd;
-  process_limit = limit;
   fcntl(fd, F_SETFL, 0); /* blocking: a thread whose answer does not fit waits */
-  prctl(PR_SET_NAME, "cloche-files");
-  umask(022);
   signal(SIGPIPE, SIG_IGN);
-  pthread_t waiter;
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, THREAD_STACK);
-  if (pthread_create(&waiter, &attributes, wait_for_init, (void *)(intptr_t)init) != 0) _exit(70);
   struct bytes hello = {0};
   size_t start = frame_open(&hello, F_HELLO, 0, 0);
   put_u32(&hello, WIRE_VERSION);
   frame_close(&hello, start);
   files_send(&hello);
+}
+
+_Noreturn void files_serve(pid_t init, const struct process_limit *limit, const struct memory_guard *guard) {
+  process_limit = limit;
+  prctl(PR_SET_NAME, "cloche-files");
+  umask(022);
+  pthread_t waiter;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, THREAD_STACK);
+  if (pthread_create(&waiter, &attributes, wait_for_init, (void *)(intptr_t)init) != 0) _exit(70);
   if (guard && !memory_guard_start(guard, files_send)) _exit(70);
   struct feed feed = {0};
   for (;;) {
     size_t room;
     uint8_t *at = feed_room(&feed, &room);
-    ssize_t n = read(fd, at, room);
+    ssize_t n = read(agent_fd, at, room);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     feed.size += (size_t)n;

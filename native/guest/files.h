@@ -16,8 +16,10 @@
 #include "memory.h"
 #include "wire.h"
 
-/* Serves on `fd` until the agent closes it or `init` ends; then ends with all processes of the guest. Starts `guard` unless NULL. */
-_Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit, const struct memory_guard *guard);
+/* Tells the agent at `fd` that its requests will be served. */
+void files_hello(int fd);
+/* Serves until the agent closes its end or `init` ends; then ends with all processes of the guest. Starts `guard` unless NULL. */
+_Noreturn void files_serve(pid_t init, const struct process_limit *limit, const struct memory_guard *guard);
 
 /* Sends complete frames to the agent and empties `frame`. */
 void files_send(struct bytes *frame);

@@ -266,10 +266,11 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   if (ensure_directory("/sys", 0755)) mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
   if (umount2(".", MNT_DETACH) != 0) return "leave the old root";
   close(old_root);
-  if (chdir("/") != 0) return "chdir";
-  /* Only now, because no path that users wrote can lead out of their tree any more. */
+  return chdir("/") == 0 ? NULL : "chdir";
+}
+
+void guest_fill_run(void) {
   if (has_own_run()) run_prepare();
-  return NULL;
 }
 
 /*
@@ -303,6 +304,6 @@ const char *guest_renew(void) {
     const char *path = tmpfs.mounts[i].path;
     if (umount2(path, MNT_DETACH) != 0 || !mount_tmpfs(path, tmpfs.mounts[i].mode)) return path;
   }
-  if (has_own_run()) run_prepare();
+  guest_fill_run();
   return NULL;
 }

@@ -49,6 +49,9 @@ void process_limit_remove(const struct process_limit *limit);
 /* For the agent: replaces its procfs by one that caches few names, if the kernel has that option (Linux has not). Not 0: it failed. */
 int limit_proc(void);
 
+/* After guest_enter: fills the guest's /run, if it has one of its own. No path that users wrote leads out of their tree any more. */
+void guest_fill_run(void);
+
 /* Mounts procfs of the calling process's pid namespace; one that caches few names if the kernel can. */
 const char *guest_mount_proc(void);
 

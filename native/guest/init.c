@@ -269,7 +269,7 @@ static bool is_spared(void) {
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit, struct memory_bell *bell) {
+_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit, struct memory_bell *bell, int run_fd) {
   static struct init in;
   in.bell = bell;
   in.agent_fd = agent_fd;
@@ -315,6 +315,9 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   uint32_t version = WIRE_VERSION;
   send_frame(&in, F_HELLO, 0, &version, sizeof version);
   launcher_prepare(&in);
+  char none;
+  while (read(run_fd, &none, 1) < 0 && errno == EINTR);
+  close(run_fd);
   for (;;) {
     int n = take_ready(&in, exec_tick(&in));
     for (int i = 0; i < n; i++) dispatch(&in, in.ready[i].watch, in.ready[i].events);

@@ -16,7 +16,10 @@
 /* Called by init_serve; earlier by a process that is about to lose the right to raise its priority. */
 void init_raise_priority(void);
 
-/* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`; `bell` (or NULL) is held for each. Does not return. */
-_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit, struct memory_bell *bell);
+/*
+ * Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`; `bell` (or NULL) is held for each. Requests wait until the
+ * other end of the pipe `run_fd` is closed. Does not return.
+ */
+_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit, struct memory_bell *bell, int run_fd);
 
 #endif

@@ -133,13 +133,15 @@ static int run_guest(int argc, char **argv) {
   int hidden;
   const char *failed = guest_enter(&options, &limit, &hidden);
   if (failed) fatal(failed);
-  int alive[2], sync[2];
-  if (pipe2(alive, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sync) < 0) fatal("pipe");
+  int alive[2], sync[2], filled[2];
+  if (pipe2(alive, O_CLOEXEC) < 0 || pipe2(filled, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sync) < 0)
+    fatal("pipe");
   pid_t init = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
   if (init < 0) fatal("clone init");
   if (init == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(alive[1]);
+    close(filled[1]);
     close(FILES_FD);
     close(sync[0]);
     if (proc >= 0) close(proc);
@@ -163,7 +165,7 @@ static int run_guest(int argc, char **argv) {
     memset(argv[0], 0, (size_t)(end - argv[0]));
     snprintf(argv[0], (size_t)(end - argv[0]), "cloche");
     setsid();
-    init_serve(INIT_FD, self, &limit, bell);
+    init_serve(INIT_FD, self, &limit, bell, filled[0]);
   }
   close(sync[1]);
   if (options.user_namespace && (failed = confine_follow(sync[0], proc, init, &hidden))) fatal(failed);
@@ -171,6 +173,7 @@ static int run_guest(int argc, char **argv) {
   close(INIT_FD);
   close(self);
   close(alive[0]);
+  close(filled[0]);
   int current = limit.current_fd;
   limit.current_fd = -1;
   process_limit_close(&limit);
@@ -184,7 +187,11 @@ static int run_guest(int argc, char **argv) {
   }
   temporary_hide_in(hidden);
   struct memory_guard guard = {bell, proc, current, limit.asked};
-  files_serve(FILES_FD, init, &limit, bell ? &guard : NULL);
+  files_hello(FILES_FD);
+  /* The agent goes on meanwhile. Programs and file requests wait: init until this end of the pipe is closed. */
+  guest_fill_run();
+  close(filled[1]);
+  files_serve(init, &limit, bell ? &guard : NULL);
 }
 
 int main(int argc, char **argv) {

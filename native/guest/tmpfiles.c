@@ -33,54 +33,58 @@ struct place {
 
 static int run_fd;
 
-/* The text of a regular file; NULL if it is anything else, too large or missing. The caller frees it. */
-static char *read_text(const char *folder, const char *name) {
-  char path[512];
-  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
-  int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+/* The text of a regular file, valid until the next call; NULL if it is anything else, too large or missing. */
+static char *read_text(int folder, const char *name) {
+  static char text[FILE_MAX + 1];
+  int fd = openat(folder, name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (fd < 0) return NULL;
   struct stat st;
-  char *text = NULL;
-  if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= FILE_MAX && (text = malloc(FILE_MAX + 1))) {
-    size_t size = 0;
-    for (ssize_t n; size < FILE_MAX && (n = read(fd, text + size, FILE_MAX - size)) > 0;) size += (size_t)n;
-    text[size] = 0;
-  }
+  bool whole = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size <= FILE_MAX;
+  size_t size = 0;
+  for (ssize_t n; whole && size < (size_t)st.st_size && (n = read(fd, text + size, (size_t)st.st_size - size)) > 0;) size += (size_t)n;
+  text[size] = 0;
   close(fd);
-  return text;
+  return whole ? text : NULL;
 }
+
+#define FOLDERS_MAX 3
 
 struct file {
   char name[256];
-  const char *folder;
+  int folder;
 };
 
 static int by_name(const void *a, const void *b) { return strcmp(((const struct file *)a)->name, ((const struct file *)b)->name); }
 
 /* Calls `each` with the text of every file with that ending, sorted by name; of equal names the first folder wins. */
-static void each_file(const char *const folders[], const char *ending, void (*each)(char *text)) {
+static void each_file(const char *const folders[FOLDERS_MAX], const char *ending, void (*each)(char *text)) {
   struct file *files = malloc(FILES_MAX * sizeof *files);
+  DIR *open_folders[FOLDERS_MAX];
+  struct stat st[FOLDERS_MAX];
   size_t count = 0;
   if (!files) return;
-  for (int i = 0; folders[i]; i++) {
+  for (int i = 0; i < FOLDERS_MAX; i++) {
     size_t before = count;
-    DIR *folder = opendir(folders[i]);
+    DIR *folder = open_folders[i] = opendir(folders[i]);
+    if (!folder || fstat(dirfd(folder), &st[i]) != 0) st[i] = (struct stat){0};
+    /* In Debian /lib is /usr/lib. */
+    if (i > 0 && st[i].st_ino == st[i - 1].st_ino && st[i].st_dev == st[i - 1].st_dev) continue;
     for (struct dirent *entry; folder && count < FILES_MAX && (entry = readdir(folder));) {
       size_t size = strlen(entry->d_name);
       bool known = size <= strlen(ending) || strcmp(entry->d_name + size - strlen(ending), ending) != 0;
       for (size_t at = 0; !known && at < before; at++) known = strcmp(files[at].name, entry->d_name) == 0;
       if (known) continue;
       snprintf(files[count].name, sizeof files->name, "%s", entry->d_name);
-      files[count++].folder = folders[i];
+      files[count++].folder = dirfd(folder);
     }
-    if (folder) closedir(folder);
   }
   qsort(files, count, sizeof *files, by_name);
   for (size_t at = 0; at < count; at++) {
     char *text = read_text(files[at].folder, files[at].name);
     if (text) each(text);
-    free(text);
   }
+  for (int i = 0; i < FOLDERS_MAX; i++)
+    if (open_folders[i]) closedir(open_folders[i]);
   free(files);
 }
 
@@ -143,12 +147,15 @@ static void make(char kind, const char *path, struct place place, const char *ar
   close(parent);
 }
 
+static bool is_root(const char *name) { return !*name || strcmp(name, "-") == 0 || strcmp(name, "0") == 0 || strcmp(name, "root") == 0; }
+
 /* False: unknown user or group. Empty and "-" are root. */
 static bool find_owner(const char *user, const char *group, struct place *place) {
   static struct account account;
   char spec[600];
-  snprintf(spec, sizeof spec, "%.256s:%.256s", *user && strcmp(user, "-") != 0 ? user : "0",
-           *group && strcmp(group, "-") != 0 ? group : "0");
+  place->uid = place->gid = 0;
+  if (is_root(user) && is_root(group)) return true;
+  snprintf(spec, sizeof spec, "%.256s:%.256s", is_root(user) ? "0" : user, is_root(group) ? "0" : group);
   if (account_resolve(spec, &account) != NULL) return false;
   place->uid = account.uid;
   place->gid = account.gid;
@@ -242,8 +249,8 @@ static void follow_unit(char *text) {
 }
 
 void run_prepare(void) {
-  static const char *const lines[] = {"/etc/tmpfiles.d", "/usr/local/lib/tmpfiles.d", "/usr/lib/tmpfiles.d", NULL};
-  static const char *const units[] = {"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", NULL};
+  static const char *const lines[] = {"/etc/tmpfiles.d", "/usr/local/lib/tmpfiles.d", "/usr/lib/tmpfiles.d"};
+  static const char *const units[] = {"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"};
   run_fd = open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (run_fd < 0) return;
   mode_t before = umask(0);
