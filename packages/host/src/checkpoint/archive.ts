@@ -395,7 +395,11 @@ async function prepareChunk(
   const raw = await readRaw(file, index, diskBytes);
   if (isZero(raw)) return undefined;
   const [stored, digest] = await Promise.all([
-    compress(raw, { params: { [constants.ZSTD_c_compressionLevel]: compressionLevel } }),
+    // With the size zstd takes memory for a chunk only. More of it makes the service collect its garbage, up to 30 ms each time.
+    compress(raw, {
+      pledgedSrcSize: raw.length,
+      params: { [constants.ZSTD_c_compressionLevel]: compressionLevel },
+    }),
     sha256(raw),
   ]);
   return { stored, sha256: digest };
