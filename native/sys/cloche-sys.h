@@ -17,11 +17,13 @@ int done(struct answer *answer, const char *format, ...) __attribute__((format(p
 uint64_t now_us(void);
 
 /* disk.c: every operation takes its arguments as strings, as on the wire. */
-int disk_clone(struct answer *answer, const char *source, const char *target);
+int disk_clone(struct answer *answer, const char *source, const char *target, const char *durable);
 int disk_sync(struct answer *answer, const char *mount_point);
 int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags, const char *options,
                 const char *direct_io);
+int disk_sync_file(struct answer *answer, const char *path);
 int disk_detach(struct answer *answer, const char *mount_point, const char *lazy);
+int disk_replace(struct answer *answer, const char *from, const char *to);
 int disk_trim(struct answer *answer, const char *mount_point);
 int disk_extents(struct answer *answer, const char *file);
 

@@ -34,23 +34,37 @@ static int publish(struct answer *answer, const char *path, const char *target) 
   return 0;
 }
 
-/* Makes the file durable, then renames it to `target`. */
-static int publish_durably(struct answer *answer, int fd, const char *path, const char *target) {
+static void sync_name(const char *path) {
   char dir[PATH_MAX];
-  if (fsync(fd) != 0) return fail(answer, errno, "fsync of %s", path);
-  if (publish(answer, path, target) != 0) return -1;
-  snprintf(dir, sizeof dir, "%s", target);
+  snprintf(dir, sizeof dir, "%s", path);
   char *slash = strrchr(dir, '/');
   if (slash) *slash = 0;
   int parent = open(slash ? dir : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (parent >= 0) {
-    fsync(parent);
-    close(parent);
-  }
+  if (parent < 0) return;
+  fsync(parent);
+  close(parent);
+}
+
+/* Renames the file to `target`; if `durable`, makes it durable before, and its name after. */
+static int publish_clone(struct answer *answer, int fd, const char *path, const char *target, int durable) {
+  if (durable && fsync(fd) != 0) return fail(answer, errno, "fsync of %s", path);
+  if (publish(answer, path, target) != 0) return -1;
+  if (durable) sync_name(target);
   return 0;
 }
 
-int disk_clone(struct answer *answer, const char *source, const char *target) {
+/* Makes a file and its name durable. */
+int disk_sync_file(struct answer *answer, const char *path) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return fail(answer, errno, "opening %s", path);
+  int error = fsync(fd) == 0 ? 0 : errno;
+  close(fd);
+  if (error) return fail(answer, error, "fsync of %s", path);
+  sync_name(path);
+  return done(answer, "ok");
+}
+
+int disk_clone(struct answer *answer, const char *source, const char *target, const char *durable) {
   char path[PATH_MAX];
   int result = -1;
   int source_fd = open(source, O_RDONLY | O_CLOEXEC);
@@ -58,7 +72,7 @@ int disk_clone(struct answer *answer, const char *source, const char *target) {
   int target_fd = open_new(answer, target, path);
   if (target_fd < 0) goto out;
   if (ioctl(target_fd, FICLONE, source_fd) != 0) fail(answer, errno, "reflink of %s to %s", source, path);
-  else result = publish_durably(answer, target_fd, path, target);
+  else result = publish_clone(answer, target_fd, path, target, strcmp(durable, "1") == 0);
   if (result != 0) unlink(path);
   close(target_fd);
 out:
@@ -181,6 +195,14 @@ int disk_detach(struct answer *answer, const char *mount_point, const char *lazy
   /* EINVAL: nothing is mounted there. */
   if (errno != EINVAL && errno != ENOENT) return fail(answer, errno, "unmounting %s", mount_point);
   return done(answer, "%d", count);
+}
+
+/* Puts what is mounted at `from` in the place of what is mounted at `to`, which its users keep until they end. */
+int disk_replace(struct answer *answer, const char *from, const char *to) {
+  if (disk_detach(answer, to, "1") != 0) return -1;
+  /* Not MS_MOVE: the mounts are shared with the machine. */
+  if (mount(from, to, NULL, MS_BIND, NULL) != 0) return fail(answer, errno, "mounting %s on %s", from, to);
+  return disk_detach(answer, from, "0");
 }
 
 /* Extents, allocated bytes, and the bytes of them that no other file shares. */

@@ -98,10 +98,12 @@ static void run_operation(struct answer *answer, char **argv, int argc) {
   const char *name = argc > 0 ? argv[0] : "";
 #define IS(op, arguments) (strcmp(name, op) == 0 && argc == (arguments) + 1)
   if (IS("ping", 0)) done(answer, "pong");
-  else if (IS("clone", 2)) disk_clone(answer, argv[1], argv[2]);
+  else if (IS("clone", 3)) disk_clone(answer, argv[1], argv[2], argv[3]);
   else if (IS("sync", 1)) disk_sync(answer, argv[1]);
+  else if (IS("sync-file", 1)) disk_sync_file(answer, argv[1]);
   else if (IS("attach", 5)) disk_attach(answer, argv[1], argv[2], argv[3], argv[4], argv[5]);
   else if (IS("detach", 2)) disk_detach(answer, argv[1], argv[2]);
+  else if (IS("replace", 2)) disk_replace(answer, argv[1], argv[2]);
   else if (IS("trim", 1)) disk_trim(answer, argv[1]);
   else if (IS("extents", 1)) disk_extents(answer, argv[1]);
   else if (IS("chunk-map", 4)) disk_chunk_map(answer, argv[1], argv[2], argv[3], argv[4]);

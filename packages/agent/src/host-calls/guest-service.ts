@@ -158,11 +158,12 @@ class GuestService {
   }
 
   async prepareCheckpoint(body: JsonObject): Promise<PrepareCheckpointResponseJson> {
-    this.#parts.disk.require();
-    // In gVisor the start of the next guest's process is most of the time of an attach.
-    if (optionalBoolean(body, "swapAhead") === true) this.#parts.spawner.expectAttach();
-    await this.#parts.disk.flush();
-    return { runningServices: this.#parts.services.running() };
+    const { disk, services, spawner } = this.#parts;
+    disk.require();
+    await disk.flush();
+    // Node stands still while it starts the next guest's process, so it does this after the answer, while the host makes the next disk.
+    if (optionalBoolean(body, "swapAhead") === true) setImmediate(() => spawner.expectAttach());
+    return { runningServices: services.running() };
   }
 
   async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
@@ -202,7 +203,7 @@ class GuestService {
     identity.writing(writeIdentity(spawner.guest, { hostname, dnsServers, machineId: undefined }, log), () =>
       log.warn("the identity's files are still not written: nobody waits for them any longer"),
     );
-    await identity.beingWritten;
+    if (names.length > 0) await identity.beingWritten;
     const { started, failed } = await services.startAll(names);
     return { startedServices: started, failedServices: failed };
   }

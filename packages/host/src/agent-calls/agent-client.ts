@@ -60,7 +60,8 @@ const methods = {
   GetActivity: { deadlineMs: QUICK_MS, isRepeatable: true },
   PrepareCheckpoint: { deadlineMs: FLUSH_MS, isRepeatable: true },
   PrepareSnapshot: { deadlineMs: FLUSH_MS, isRepeatable: true },
-  DetachDisk: { deadlineMs: SLOW_MS },
+  // The second finds the disk detached and names no services. Nobody reads the names: restores have those of PrepareCheckpoint.
+  DetachDisk: { deadlineMs: SLOW_MS, isRepeatable: true },
   AttachDisk: { deadlineMs: SLOW_MS },
   Shutdown: { deadlineMs: SHUTDOWN_MS, isLast: true },
 } as const satisfies Record<string, Sending>;

@@ -51,10 +51,10 @@ it("uses one connection for calls one after the other, and checks it before a ca
   for (let i = 0; i < 3; i += 1) await client().getActivity();
   await idle(1);
   await aWhile();
-  await client().detachDisk();
+  await client().attachDisk({});
   await idle(1);
   expect(sockets).toHaveLength(1);
-  expect(requests).toEqual(["GetActivity", "GetActivity", "GetActivity", "healthz", "DetachDisk"]);
+  expect(requests).toEqual(["GetActivity", "GetActivity", "GetActivity", "healthz", "AttachDisk"]);
 });
 
 it("keeps no connection of Assign, whose answer ends its key", async () => {
@@ -135,8 +135,8 @@ it("finds a connection that answers nothing before it sends a call that must not
   behaviour = (request, response) => {
     if (!request.url?.endsWith("healthz")) answers(request, response);
   };
-  await client().detachDisk();
-  expect(requests).toEqual(["GetActivity", "healthz", "DetachDisk"]);
+  await client().attachDisk({});
+  expect(requests).toEqual(["GetActivity", "healthz", "AttachDisk"]);
   expect(sockets).toHaveLength(2);
 });
 

@@ -50,10 +50,22 @@ export interface DiskBlocks {
   readonly extents: number;
 }
 
-/** Makes a reflink copy of a detached image, durable when it resolves. Replaces an existing `target` atomically. */
-export async function cloneDisk(native: Native, source: string, target: string): Promise<void> {
-  await named("copying a disk", () => native.clone(source, target));
+/**
+ * Makes a reflink copy of a detached image. Replaces an existing `target` atomically. Durable when it resolves; with `durable: false` only
+ * after syncDisk, which may run while the copy is in use.
+ */
+export async function cloneDisk(
+  native: Native,
+  source: string,
+  target: string,
+  options: { durable?: boolean } = {},
+): Promise<void> {
+  await named("copying a disk", () => native.clone(source, target, options));
 }
+
+/** Makes an image and its name durable, before a durable record names it. */
+export const syncDisk = (native: Native, image: string): Promise<void> =>
+  named("copying a disk", () => native.syncFile(image));
 
 /**
  * Mounts `image` on the existing directory `mountPoint`. The mount replays an unclean journal; nothing else is repaired. If it is

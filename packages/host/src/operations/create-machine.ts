@@ -59,7 +59,7 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
         const files = machines.files(record);
         if (spec.checkpointId === "" && (await drivers.of(record).ready?.freshDisk(files, record))) return;
         await seeds.withSeed(spec, async (image, sizeMb) => {
-          await cloneDisk(native, image, files.diskImage);
+          await cloneDisk(native, image, files.diskImage, { durable: false });
           if (sizeMb < spec.diskMb) await grow[spec.runtime](files.diskImage, spec.diskMb);
           // A disk is never smaller than the image it was cloned from.
           else if (sizeMb > spec.diskMb) await machines.change(spec.id, { diskMb: sizeMb });

@@ -90,7 +90,7 @@ export function forkSteps(parts: OperationParts): SagaStep<ForkContext>[] {
         const { name: _, isDiskOnly: __, ...inherited } = taken(context);
         const record = await machines.change(context.spec.id, inherited);
         const image = snapshotDisk(snapshots.filesOf(taken(context)));
-        await cloneDisk(native, image, machines.files(record).diskImage);
+        await cloneDisk(native, image, machines.files(record).diskImage, { durable: false });
       },
     },
     // Gives the clone its address.

@@ -3,17 +3,17 @@
 // A restore is noted on the machine's record before anything is touched; the note is removed when the restore is committed or
 // undone. After a crash, recovery.ts completes a restore that is still noted.
 import { rm } from "node:fs/promises";
-import { CleanupStack } from "@cloche/base";
+import { allDone, CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointInfo } from "../checkpoint/catalogue.ts";
-import { cloneDisk } from "../disk/disk.ts";
+import { cloneDisk, syncDisk } from "../disk/disk.ts";
 import type { MachineFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import type { CheckpointParts } from "./checkpoint-machine.ts";
 import type { Parts } from "./parts.ts";
 
-type RestoreParts = Parts<"machines" | "agents" | "drivers" | "log">;
+type RestoreParts = Parts<"machines" | "agents" | "drivers" | "native" | "log">;
 
 export interface RestoreResult {
   durationMs: number;
@@ -46,10 +46,16 @@ export async function restoreCheckpoint(
         const ready = await machines.change(id, { disks });
         const image = filesWith(parts, ready, disk).diskImage;
         cleanup.push("disk", () => rm(image, { force: true }));
-        await cloneDisk(parts.native, leased.image, image);
-        const { runningServices } = await agents.of(ready).prepareCheckpoint({ swapAhead: true });
+        let runningServices: string[] = [];
+        const prepare = async (): Promise<void> => {
+          ({ runningServices } = await agents.of(ready).prepareCheckpoint({ swapAhead: true }));
+        };
+        // Synced before the record names the new disk.
+        const copy = cloneDisk(parts.native, leased.image, image, { durable: false });
+        await allDone([copy, prepare()]);
         const restore = { checkpointId, disk, services: own.running_services, ran: runningServices };
-        await machines.change(id, { restore }, { durable: true });
+        // A crash of the service finds the note. After a power cut the machine is gone, and the restore did not happen.
+        await machines.change(id, { restore });
         return runningServices;
       });
       machines.setBusy(id, true);
@@ -96,7 +102,7 @@ async function carryOut(
   id: string,
   onLetGo?: () => void,
 ): Promise<{ started: string[]; failed: string[] }> {
-  const { machines, agents, drivers } = parts;
+  const { machines, agents, drivers, native } = parts;
   const record = machines.get(id);
   const note = noteOf(record);
   const agent = agents.of(record);
@@ -111,11 +117,18 @@ async function carryOut(
   const next = filesWith(parts, record, note.disk);
   await drivers.of(record).swapDisk(old, next.diskImage, hooks);
   const blockDevice = record.blockDevice ?? "";
-  const answer = await agent.attachDisk({ blockDevice, startServices: note.services });
+  let started: string[] = [];
+  let failed: string[] = [];
+  const attach = async (): Promise<void> => {
+    const answer = await agent.attachDisk({ blockDevice, startServices: note.services });
+    started = answer.startedServices;
+    failed = answer.failedServices;
+  };
+  await allDone([attach(), syncDisk(native, next.diskImage)]);
   await machines.change(id, { disk: note.disk }, { durable: true });
   await machines.dropField(id, "restore");
   await rm(old.diskImage, { force: true });
-  return { started: answer.startedServices, failed: answer.failedServices };
+  return { started, failed };
 }
 
 /** Brings the sandbox back to its old disk and the services that ran before the restore. */

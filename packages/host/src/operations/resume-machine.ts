@@ -101,7 +101,8 @@ export function resumeSteps(parts: OperationParts): SagaStep<ResumeContext>[] {
       name: "disk",
       async do({ id, disk }) {
         const record = await machines.change(id, { disk, disks: machines.get(id).disks + 1 });
-        await cloneDisk(native, snapshotDisk(imageOf(parts, id)), machines.files(record).diskImage);
+        const image = snapshotDisk(imageOf(parts, id));
+        await cloneDisk(native, image, machines.files(record).diskImage, { durable: false });
       },
       async undo({ id }) {
         await rm(machines.files(machines.get(id)).diskImage, { force: true });

@@ -96,14 +96,19 @@ export class Native {
     return this.#call("ping");
   }
 
-  /** Makes a reflink copy, durable when it resolves. Replaces an existing `target` atomically. */
-  async clone(source: string, target: string): Promise<void> {
-    await this.#call("clone", source, target);
+  /** Makes a reflink copy, by default durable when it resolves. Replaces an existing `target` atomically. */
+  async clone(source: string, target: string, { durable = true } = {}): Promise<void> {
+    await this.#call("clone", source, target, durable ? "1" : "0");
   }
 
   /** Writes dirty pages of the file system at `mountPoint`, until few are left. */
   async sync(mountPoint: string): Promise<void> {
     await this.#call("sync", mountPoint);
+  }
+
+  /** Makes a file and its name durable. */
+  async syncFile(path: string): Promise<void> {
+    await this.#call("sync-file", path);
   }
 
   /** Loop-mounts an ext4 image and answers the loop device. Succeeds if already attached there; EBUSY if elsewhere. */
@@ -123,6 +128,11 @@ export class Native {
   /** Unmounts; the loop device is then freed by itself. Succeeds if nothing is mounted. `lazy`: completed when the last user ends. */
   async detach(mountPoint: string, options: { lazy?: boolean } = {}): Promise<void> {
     await this.#call("detach", mountPoint, options.lazy ? "1" : "0");
+  }
+
+  /** Mounts what is at `from` at `to` instead of what is there, as by a lazy detach; nothing is left at `from`. */
+  async replace(from: string, to: string): Promise<void> {
+    await this.#call("replace", from, to);
   }
 
   /** Gives unused blocks back to the disk below; answers the bytes. */

@@ -85,6 +85,8 @@ export class FakeWorld {
   #fault: { at: number; mode: FaultMode } | undefined;
   #count = 0;
   #sagas: FileJournal | undefined;
+  /** Copies of disks, until they are synced. */
+  readonly #notDurable = new Set<string>();
   #generation = 0;
   #killed: (() => void) | undefined;
   host!: Host;
@@ -170,13 +172,15 @@ export class FakeWorld {
     this.#onExit(id, reason);
   }
 
-  /** Ends everything that runs, as in a reboot; disks stay. */
+  /** Ends everything that runs, as in a power cut; disks stay, but copies that are not durable yet. */
   async reboot(): Promise<void> {
     this.#generation += 1;
     for (const machine of this.machines.values()) await end(machine);
     this.machines.clear();
     if (this.#ahead) await end(this.#ahead.machine);
     this.#ahead = undefined;
+    for (const path of this.#notDurable) await rm(path, { force: true });
+    this.#notDurable.clear();
     await rm(join(this.dir, "run"), { recursive: true, force: true });
   }
 
@@ -186,7 +190,13 @@ export class FakeWorld {
     this.#fault = undefined;
     await mkdir(this.poolDir, { recursive: true });
     const native = {
-      clone: (from: string, to: string) => this.#effect(generation, "clone", () => copyFile(from, to)),
+      clone: (from: string, to: string, { durable = true } = {}) =>
+        this.#effect(generation, "clone", async () => {
+          await copyFile(from, to);
+          if (!durable) this.#notDurable.add(to);
+        }),
+      syncFile: (path: string) =>
+        this.#effect(generation, "syncFile", async () => void this.#notDurable.delete(path)),
       extents: async () => ({ count: 1, allocatedBytes: 1, exclusiveBytes: 1 }),
       chunkMap: async (image: string, _base: string | undefined, out: string, chunkBytes: number) => {
         const { length } = await readFile(image);

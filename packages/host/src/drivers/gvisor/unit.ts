@@ -291,12 +291,10 @@ export class Unit {
       await attachDisk(native, image, staging);
       try {
         await letGo();
-        await detachDisk(native, this.mountPoint, { lazy: true });
-        const argv: [string, ...string[]] = ["mount", "--bind", staging, this.mountPoint];
-        const { exitCode } = await native.exec({ argv });
-        if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit code ${exitCode}`);
-      } finally {
+        await native.replace(staging, this.mountPoint);
+      } catch (error) {
         await detachDisk(native, staging);
+        throw error;
       }
     }
     this.record.disk = image;

@@ -130,7 +130,7 @@ export class ReadyPool implements ReadyMachines {
     try {
       const image = await this.#templates.disk(template, diskMb);
       if (image === undefined) return false;
-      await cloneDisk(this.#options.native, image, files.diskImage);
+      await cloneDisk(this.#options.native, image, files.diskImage, { durable: false });
     } catch (error) {
       if (error instanceof ClocheError && error.code === "resource_exhausted") throw error;
       await this.dropTemplate(error);
