@@ -63,6 +63,18 @@ export interface Sleeper {
   rouse(): Promise<void>;
 }
 
+/** `waiter`: the request that gets the connection, or opens its own if that fails. */
+interface Ahead {
+  waiter?: () => void;
+}
+
+const refused = (kind: AnswerFailure["kind"], cause: unknown): AnswerFailure => ({
+  kind,
+  reused: false,
+  answered: false,
+  cause,
+});
+
 export class AgentPool {
   /** The work that all connections to the sandbox may do in a turn of the event loop. */
   readonly work: PieceRate;
@@ -75,6 +87,8 @@ export class AgentPool {
   readonly #all = new Set<AgentConnection>();
   readonly #retired = new WeakSet<AgentConnection>();
   #opening = 0;
+  /** Set while a connection is opened ahead. */
+  #ahead: Ahead | undefined;
   #closed: unknown;
 
   /** `nowMs`: monotonic. */
@@ -99,29 +113,51 @@ export class AgentPool {
     };
     const refuse = (cause: unknown): void => {
       this.#opening -= 1;
-      done(undefined, { kind: "connect", reused: false, answered: false, cause });
+      done(undefined, refused("connect", cause));
     };
     this.#sleeper.rouse().then(go, refuse);
   }
 
+  /** Opens a connection for the next request, which waits for it. Does nothing if the pool has a connection. */
+  openAhead(): void {
+    if (this.#closed !== undefined || this.size > 0 || this.#sleeper.dozes()) return;
+    const ahead: Ahead = {};
+    this.#ahead = ahead;
+    this.#open((connection) => {
+      this.#ahead = undefined;
+      if (connection === undefined) return ahead.waiter?.();
+      // It may have become stale when it is used.
+      connection.reused = true;
+      connection.idleUntilMs = this.#nowMs() + this.#limits.agentAheadMs;
+      this.#idle.push(connection);
+      ahead.waiter?.();
+    }, undefined);
+  }
+
   #acquire(fresh: boolean, done: Acquired, owner: Owner | undefined): void {
-    const refuse = (kind: AnswerFailure["kind"], cause: unknown): void =>
-      done(undefined, { kind, reused: false, answered: false, cause });
-    if (this.#closed !== undefined) return refuse("closed", this.#closed);
+    if (this.#closed !== undefined) return done(undefined, refused("closed", this.#closed));
     const kept = fresh ? undefined : this.#pop(owner);
     if (kept !== undefined) return done(kept);
-    if (this.#all.size + this.#opening >= this.#limits.agentConnections) {
-      return refuse("exhausted", new Error("too many connections to this sandbox"));
+    const ahead = this.#ahead;
+    if (!fresh && owner === undefined && ahead !== undefined && ahead.waiter === undefined) {
+      ahead.waiter = () => this.#acquire(fresh, done, owner);
+      return;
     }
+    if (this.#all.size + this.#opening >= this.#limits.agentConnections)
+      return done(undefined, refused("exhausted", new Error("too many connections to this sandbox")));
+    this.#open(done, owner);
+  }
+
+  #open(done: Acquired, owner: Owner | undefined): void {
     this.#opening += 1;
     this.#dial(
       (error, socket, connected) => {
         this.#opening -= 1;
         if (this.#closed !== undefined) {
           socket?.destroy();
-          return refuse("closed", this.#closed);
+          return done(undefined, refused("closed", this.#closed));
         }
-        if (socket === undefined) return refuse("connect", error);
+        if (socket === undefined) return done(undefined, refused("connect", error));
         const connection = new AgentConnection(socket, {
           connected: connected === true,
           limits: { headBytes: this.#limits.answerHeadBytes, headLines: this.#limits.answerHeadLines },

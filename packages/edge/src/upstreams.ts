@@ -133,16 +133,21 @@ export class Upstreams {
     }
   }
 
-  /** Closes pools that a changed route made useless. Rouses a sandbox that is about to doze while a request uses it. */
+  /**
+   * Closes pools that a changed route made useless. Rouses a sandbox that is about to doze while a request uses it. Opens a connection to
+   * an agent whose first request will soon come.
+   */
   routeChanged(sandboxId: string, route: Route | undefined): void {
     const known = this.#upstreams.get(sandboxId);
-    if (known === undefined) return;
-    if (route !== undefined && fits(known, route)) {
+    if (known !== undefined && route !== undefined && fits(known, route)) {
       if (dozes(route) && known.agent.isBusy) this.#sleepers.keepAwake(sandboxId);
-      return;
+    } else if (known !== undefined) {
+      this.#upstreams.delete(sandboxId);
+      close(known, route === undefined ? "the sandbox was deleted" : "the sandbox moved");
     }
-    this.#upstreams.delete(sandboxId);
-    close(known, route === undefined ? "the sandbox was deleted" : "the sandbox moved");
+    // Only on this computer: of a cluster's edges most would open a connection that they do not need.
+    if (route?.isAhead === true && route.hostAddress === "" && route.channelKey.length > 0)
+      this.agent(route).openAhead();
   }
 
   /** Closes connections that were idle for too long; called regularly. */

@@ -73,11 +73,17 @@ describe("WatchRoutes", () => {
     await expect.poll(() => edge.routes.size).toBe(0);
   });
 
-  it("knows a route before its create answers", async () => {
+  it("knows a route before its create answers, and before that where its machine runs", async () => {
     const edge = watch();
     await quiet();
     const id = await create();
-    expect(edge.routes.get(id)).toMatchObject({ state: "SANDBOX_STATE_RUNNING", busy: false });
+    expect(edge.routes.get(id)).toMatchObject({
+      state: "SANDBOX_STATE_RUNNING",
+      busy: false,
+      isAhead: false,
+    });
+    const ahead = { state: "SANDBOX_STATE_CREATING", agentHost: "127.0.0.1", agentPort: 4070, isAhead: true };
+    expect(edge.seen).toContainEqual(expect.objectContaining({ route: expect.objectContaining(ahead) }));
   });
 
   it("passes on addresses, epochs and restores of machines", async () => {

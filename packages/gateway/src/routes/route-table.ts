@@ -23,6 +23,8 @@ interface Listed {
   linkKey: Uint8Array;
 }
 
+/** States on the way to RUNNING. */
+const coming: ReadonlySet<SandboxState> = new Set(["SANDBOX_STATE_CREATING", "SANDBOX_STATE_RESUMING"]);
 const explained: ReadonlySet<SandboxState> = new Set(["SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_ERROR"]);
 
 export type RouteChange =
@@ -166,6 +168,7 @@ function routeOf(sandboxId: string, listed: Listed, hosts: RouteHosts): Route {
     // RUNNING without a running machine lasts only until the reconciler has compared them.
     busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
     epoch: machine?.epoch ?? 0n,
+    isAhead: runs && coming.has(listed.state),
     doze: hosts.isCluster ? 0 : (machine?.doze ?? 0),
     channelKey: machine?.channelKey ?? new Uint8Array(),
     linkKey: listed.linkKey,

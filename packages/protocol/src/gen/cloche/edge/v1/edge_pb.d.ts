@@ -192,6 +192,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
   epoch: bigint;
 
   /**
+   * its machine runs, and its state will say so in a moment: a connection to the agent may be opened
+   *
+   * @generated from field: bool is_ahead = 17;
+   */
+  isAhead: boolean;
+
+  /**
    * odd: nothing may be sent to the agent before RouseSandbox; an edge that is sending rouses it at once
    *
    * @generated from field: uint32 doze = 10;
@@ -297,6 +304,13 @@ export declare type RouteJson = {
    * @generated from field: uint64 epoch = 9;
    */
   epoch?: string;
+
+  /**
+   * its machine runs, and its state will say so in a moment: a connection to the agent may be opened
+   *
+   * @generated from field: bool is_ahead = 17;
+   */
+  isAhead?: boolean;
 
   /**
    * odd: nothing may be sent to the agent before RouseSandbox; an edge that is sending rouses it at once
