@@ -58,6 +58,9 @@ export interface GuestServiceParts {
 /** The clock is set if it differs by more than this. */
 const clockToleranceMs = 50;
 
+/** Longer than a checkpoint takes after PrepareCheckpoint: a machine that starts a process is slow to pause. */
+const nextGuestAfterMs = 150;
+
 export const agentVersion = "0.1.0";
 
 export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
@@ -161,8 +164,10 @@ class GuestService {
     const { disk, services, spawner } = this.#parts;
     disk.require();
     await disk.flush();
-    // Node stands still while it starts the next guest's process, so it does this after the answer, while the host makes the next disk.
+    // Node stands still for 10 to 20 ms while it starts the next guest's process, so it does this after the answer: before a restore
+    // while the host makes the next disk, else when the checkpoint is taken, because a restore may follow.
     if (optionalBoolean(body, "swapAhead") === true) setImmediate(() => spawner.expectAttach());
+    else setTimeout(() => spawner.expectAttach(), nextGuestAfterMs).unref();
     return { runningServices: services.running() };
   }
 
