@@ -8,6 +8,7 @@ import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { type ChannelAddress, connectToAgent, type PieceRate } from "@cloche/base";
 import { AgentConnection, type AnswerFailure, type Owner } from "./agent-connection.ts";
+import { askHealth } from "./ask-health.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
 /** Opens a raw connection; calls `done` once; the socket may still be connecting. `isWanted`: false gives up. */
@@ -118,19 +119,22 @@ export class AgentPool {
     this.#sleeper.rouse().then(go, refuse);
   }
 
-  /** Opens a connection for the next request, which waits for it. Does nothing if the pool has a connection. */
+  /**
+   * Opens a connection for the next request, which waits for it, and asks whether the agent is well: after a restore of its memory, the
+   * first request takes several times as long as the next. Does nothing if the pool has a connection.
+   */
   openAhead(): void {
     if (this.#closed !== undefined || this.size > 0 || this.#sleeper.dozes()) return;
     const ahead: Ahead = {};
     this.#ahead = ahead;
     this.#open((connection) => {
-      this.#ahead = undefined;
-      if (connection === undefined) return ahead.waiter?.();
-      // It may have become stale when it is used.
-      connection.reused = true;
-      connection.idleUntilMs = this.#nowMs() + this.#limits.agentAheadMs;
-      this.#idle.push(connection);
-      ahead.waiter?.();
+      const over = (): void => {
+        if (this.#ahead !== ahead) return;
+        this.#ahead = undefined;
+        ahead.waiter?.();
+      };
+      if (connection === undefined) over();
+      else askHealth(connection, this.#limits.agentAheadMs, over);
     }, undefined);
   }
 

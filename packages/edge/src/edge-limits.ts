@@ -56,7 +56,7 @@ export interface EdgeLimits {
   agentConnections: number;
   agentIdleConnections: number;
   agentIdleMs: number;
-  /** How long a connection opened ahead waits for its first request; the agent waits 30 s. */
+  /** How long an agent may take for the first request on a connection opened ahead. */
   agentAheadMs: number;
   /** How long a request waits for a restore from a checkpoint to end. */
   busyWaitMs: number;
@@ -116,7 +116,7 @@ export const edgeLimits: EdgeLimits = {
   agentConnections: 1_024,
   agentIdleConnections: 128,
   agentIdleMs: 30_000,
-  agentAheadMs: 10_000,
+  agentAheadMs: 1_000,
   busyWaitMs: 15_000,
   comingMs: 1_000,
   wakeMs: 30_000,
