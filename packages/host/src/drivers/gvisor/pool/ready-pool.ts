@@ -17,7 +17,7 @@ import {
 import { writeBootConfig } from "../boot-config.ts";
 import type { MachineUnits } from "../machine-units.ts";
 import { AGENT_RESTORE_MS, AGENT_START_MS, type Unit } from "../unit.ts";
-import { claimedAtOnce, isDefaultShape, limitsOf } from "../unit-limits.ts";
+import { claimedAtOnce, isDefaultShape, limitsOf, madeAheadAtOnce } from "../unit-limits.ts";
 import type { Units } from "../units.ts";
 import { makeRoomForReadyDisk } from "./ready-disks.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
@@ -54,6 +54,7 @@ export class ReadyPool implements ReadyMachines {
     this.#units = new ReadyUnits({
       count: ready,
       most: readyMost,
+      atOnce: madeAheadAtOnce(),
       spareMemory,
       makeBlank: (shape = defaults) => units.make(limitsOf(shape), { ahead: true }),
       freeze: (unit, frozen) => (frozen ? keep(unit) : unit.freeze(false)),

@@ -190,6 +190,32 @@ test("one that is taken while others are made does not put off the refilling aft
   await ready.close();
 });
 
+test("makes several together for the next burst, and the fewest of each kind one by one", async () => {
+  let [now, most] = [0, 0];
+  const ready = readyUnits({
+    atOnce: 3,
+    warm: async (unit) => {
+      now += 1;
+      most = Math.max(most, now);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      now -= 1;
+      return { unit, identity: identityOf(asFake(unit).number) };
+    },
+  });
+  ready.start();
+  await pass(1_000);
+  expect([ready.counts().warm, most]).toEqual([2, 1]);
+  await takeWarm(ready, 8);
+  // Both of the fewest one by one, three, three.
+  await pass(400 + 350);
+  expect([ready.counts().warm, most]).toEqual([5, 3]);
+  await pass(100);
+  expect(ready.counts().warm).toBe(8);
+  await pass(10_000);
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 8 });
+  await ready.close();
+});
+
 test("makes nothing ahead while a machine is made for somebody", async () => {
   const ready = readyUnits();
   ready.start();

@@ -9,7 +9,7 @@
 // After a burst as many of each kind are kept as it requested (recent-bursts.ts), if the host has the memory (spare-memory.ts).
 //
 // Owns its units; no other part knows them. After a crash of the service they belong to no machine and are swept.
-import { apart, eachLimited, type Log } from "@cloche/base";
+import { allDone, apart, eachLimited, type Log } from "@cloche/base";
 import type { ReadyIdentity } from "../../driver.ts";
 import type { SpareMemory } from "./spare-memory.ts";
 import { RecentBursts } from "../tuning/recent-bursts.ts";
@@ -26,6 +26,8 @@ export interface ReadyUnitsOptions {
   count: number;
   /** The most of each kind, if as many were requested lately. Less than `count` means `count`. */
   most: number;
+  /** Most units made together, where more than `count` of a kind are wanted; default 1. */
+  atOnce?: number;
   /** Called before more than `count` are made, and from time to time while there are more. */
   spareMemory(): SpareMemory;
   /** Makes a blank unit of `shape`, by default of the default shape. */
@@ -236,6 +238,14 @@ export class ReadyUnits {
     return this.#shapes.wanted(Date.now()).find((shape) => !this.#shaped.has(shapeKey(shape)));
   }
 
+  /** How many to make together. The fewest of each kind are made one by one, the rest is for the next burst. */
+  #togetherOf(kind: "blank" | "warm" | Shape): number {
+    const { count, atOnce = 1 } = this.#options;
+    if (typeof kind === "object") return 1;
+    const have = { blank: this.#blank, warm: this.#warm }[kind].length;
+    return have < count ? 1 : Math.min(this.wanted()[kind] - have, atOnce);
+  }
+
   get #isAboveLeast(): boolean {
     const { count } = this.#options;
     return this.#blank.length > count || this.#warm.length > count || this.#shaped.size > 0;
@@ -248,7 +258,8 @@ export class ReadyUnits {
       await this.#dropSurplus();
       for (let next = this.#missing(); next !== undefined && !this.#closed; next = this.#missing()) {
         if (this.#making > 0) return this.#refillAfter(REFILL_AFTER_MS);
-        await this.#make(next);
+        const kind = next;
+        await allDone(Array.from({ length: this.#togetherOf(kind) }, () => this.#make(kind)));
       }
       if (this.#isAboveLeast) this.#refillAfter(LOOK_AGAIN_MS);
     } catch (error) {
