@@ -1,4 +1,4 @@
-// Defences of the places that teams share, and of the log against floods (defences.ts).
+// Defences of the places that teams share, of the log against floods, and of what the audit log tells (defences.ts).
 import type { Defence } from "./defence.ts";
 
 const network = { project: "host", test: "tests/host/network.test.ts", heavy: true } as const;
@@ -138,4 +138,67 @@ export const shareDefences: readonly Defence[] = [
       ...(file.includes("trust") && { named: "bounded number of lines" }),
     }),
   ),
+  {
+    what: "the audit log has what the host answered",
+    file: "packages/host/src/api/data-plane.ts",
+    find: 'noteAuditEvent(call.parts, caller, audited(call, answer), "ok");',
+    replace: "",
+    project: "unit",
+    test: "packages/host/src/api/data-plane.test.ts",
+    named: "tells of checkpoints",
+  },
+  {
+    what: "the audit log has links that were redeemed",
+    file: "packages/gateway/src/routes/route-service.ts",
+    find: 'await note("ok");',
+    replace: "",
+    project: "unit",
+    test: "packages/gateway/src/lifecycle/audit-log.test.ts",
+    named: "redeemed",
+  },
+  {
+    what: "an entry of the audit log is bounded",
+    file: "packages/gateway/src/database/audit.ts",
+    find: "text.length <= most ? text",
+    replace: "true ? text",
+    project: "unit",
+    test: "packages/gateway/src/lifecycle/audit-log.test.ts",
+    named: "bounds what callers write",
+  },
+  {
+    what: "no team pushes another's entries out of the audit log",
+    file: "packages/gateway/src/database/audit.ts",
+    find: '.deleteFrom("audit")\n      .where("team_id", "=", teamId)',
+    replace: '.deleteFrom("audit")',
+    project: "contracts",
+    test: "tests/contracts/database.test.ts",
+    named: "newest of each team",
+    heavy: true,
+  },
+  {
+    what: "a wait sleeps once, however short its interval",
+    file: "packages/host/src/api/data-plane.ts",
+    find: "clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]))",
+    replace: "clock.sleep(10).then(() => parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone])))",
+    project: "unit",
+    test: "packages/host/src/api/data-plane.test.ts",
+    named: "sleeps once",
+  },
+  {
+    what: "a client that leaves is no error of ours",
+    file: "packages/host/src/api/data-plane.ts",
+    find: 'gone.abort(new ClocheError("canceled", "the client went away"))',
+    replace: "gone.abort()",
+    project: "unit",
+    test: "packages/host/src/api/data-plane.test.ts",
+    named: "leaves a wait",
+  },
+  {
+    what: "a token has one spelling",
+    file: "packages/protocol/src/token-form.ts",
+    find: "if (!parts.every(isCanonicalBase64url))",
+    replace: "if (false)",
+    project: "unit",
+    test: "packages/base/src/token-verifier.test.ts",
+  },
 ];
