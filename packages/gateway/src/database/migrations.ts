@@ -57,7 +57,10 @@ export async function migrate(kysely: Kysely<unknown>, nowMs: number): Promise<n
       .executeTakeFirst();
     const found = row?.version ?? 0;
     if (found > schemaVersion) {
-      throw new Error(`the database has schema version ${found}; this release knows up to ${schemaVersion}`);
+      throw new Error(
+        `the database has schema version ${found}; this release knows up to ${schemaVersion}. It is of a newer release, or of a version ` +
+          "before 0.1.0: start that one, or begin with another database (CLOCHE_HOME, CLOCHE_DATABASE_URL)",
+      );
     }
     for (const [index, migration] of migrations.entries()) {
       const version = index + 1;

@@ -7,8 +7,8 @@ import type { OperationParts } from "./operation-parts.ts";
 
 export interface StartContext {
   id: string;
-  /** The record's message about its end; empty: nothing is wrong. Absent in a saga that an earlier release began. */
-  words?: string;
+  /** The record's message about its end; empty: nothing is wrong. */
+  words: string;
   /** Which of the services that ran before were started, and which failed. */
   services?: { started: string[]; failed: string[] };
 }
@@ -31,7 +31,7 @@ export function startSteps(parts: OperationParts): SagaStep<StartContext>[] {
       async do({ id }) {
         await machines.move(id, "start");
       },
-      async undo({ id, words = "" }) {
+      async undo({ id, words }) {
         await machines.move(id, "start_failed", { errorMessage: words });
       },
     },
@@ -44,7 +44,7 @@ export function startSteps(parts: OperationParts): SagaStep<StartContext>[] {
     },
     {
       name: "commit",
-      async do({ id, words = "", services }) {
+      async do({ id, words, services }) {
         const errorMessage = words === "" || services === undefined ? words : withServices(words, services);
         await machines.move(id, "started", { errorMessage }, DURABLE);
       },

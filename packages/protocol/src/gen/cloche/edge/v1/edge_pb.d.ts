@@ -220,7 +220,7 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
   teamId: string;
 
   /**
-   * of the agent's channel; empty: an agent of a release before it, asked in plain HTTP with the owner's token
+   * of the agent's channel; empty: no agent can be reached yet
    *
    * @generated from field: bytes channel_key = 11;
    */
@@ -334,7 +334,7 @@ export declare type RouteJson = {
   teamId?: string;
 
   /**
-   * of the agent's channel; empty: an agent of a release before it, asked in plain HTTP with the owner's token
+   * of the agent's channel; empty: no agent can be reached yet
    *
    * @generated from field: bytes channel_key = 11;
    */

@@ -1000,7 +1000,7 @@ export declare type Machine = Message<"cloche.host.v1.Machine"> & {
   doze: number;
 
   /**
-   * what edges reach its agent with; empty: an agent of a release before the channel
+   * what edges reach its agent with; empty: no agent can be reached yet
    *
    * @generated from field: bytes channel_key = 15;
    */
@@ -1115,7 +1115,7 @@ export declare type MachineJson = {
   doze?: number;
 
   /**
-   * what edges reach its agent with; empty: an agent of a release before the channel
+   * what edges reach its agent with; empty: no agent can be reached yet
    *
    * @generated from field: bytes channel_key = 15;
    */

@@ -181,7 +181,7 @@ export declare type Sandbox = Message<"cloche.public.v1.Sandbox"> & {
   hostId: string;
 
   /**
-   * id of the API key that made it; empty: made by an older release
+   * id of the API key that made it; empty: not known
    *
    * @generated from field: string created_by = 28;
    */
@@ -355,7 +355,7 @@ export declare type SandboxJson = {
   hostId?: string;
 
   /**
-   * id of the API key that made it; empty: made by an older release
+   * id of the API key that made it; empty: not known
    *
    * @generated from field: string created_by = 28;
    */
@@ -2181,14 +2181,14 @@ export declare type SandboxUsage = Message<"cloche.public.v1.SandboxUsage"> & {
   lastRanAt: string;
 
   /**
-   * of the sandbox, the last one of a deleted sandbox; empty: counted by an older release
+   * of the sandbox, the last one of a deleted sandbox
    *
    * @generated from field: string name = 7;
    */
   name: string;
 
   /**
-   * id of the API key that made the sandbox; empty: counted by an older release
+   * id of the API key that made the sandbox; empty: not known
    *
    * @generated from field: string created_by = 8;
    */
@@ -2242,14 +2242,14 @@ export declare type SandboxUsageJson = {
   lastRanAt?: string;
 
   /**
-   * of the sandbox, the last one of a deleted sandbox; empty: counted by an older release
+   * of the sandbox, the last one of a deleted sandbox
    *
    * @generated from field: string name = 7;
    */
   name?: string;
 
   /**
-   * id of the API key that made the sandbox; empty: counted by an older release
+   * id of the API key that made the sandbox; empty: not known
    *
    * @generated from field: string created_by = 8;
    */
