@@ -281,21 +281,6 @@ describe.skipIf(!isRoot)("services in containers", () => {
     await remove("told");
   });
 
-  it("knows the whole config of a container that an older release has made", async () => {
-    await put("old", { image: "oci:/root/told:told", healthcheck: false });
-    await startService("old");
-    await agent.call("POST", "/v1/services/old/stop");
-    const path = folder("containers/old/container.json");
-    const file = JSON.parse(readFileSync(path, "utf8"));
-    for (const field of ["healthCheck", "volumes", "stopSignal", "stopTimeoutSeconds"])
-      delete file.pulled.config[field];
-    writeFileSync(path, JSON.stringify(file));
-    expect(await startService("old")).toMatchObject({ status: "running" });
-    await until("it is up", async () => (await log("old")).split("up\n").length > 2);
-    expect((await agent.call("POST", "/v1/services/old/stop")).json).toMatchObject({ exit_code: 0 });
-    await remove("old");
-  });
-
   it("removes containers and layers that nobody uses any more", async () => {
     const blobs = (): number => readdirSync(folder("images/blobs/sha256")).length;
     const before = blobs();
