@@ -32,8 +32,12 @@ it("ends the machine whose disk takes no more writes, when there is room, and no
     mountPoint: place,
     endForDisk: async () => void ended.push(id),
   });
-  // The other's file system is whole.
-  const machines = [machine("stuck", mountPoint()), machine("whole", join(dir, "small"))];
+  // One goes just then, and the file system of another is whole.
+  const machines = [
+    machine("gone", join(dir, "gone")),
+    machine("stuck", mountPoint()),
+    machine("whole", join(dir, "small")),
+  ];
   const watch = new DiskWatch(silentLog, () => hasRoom(pool()));
   await watch.look(machines);
   expect(ended).toEqual([]);

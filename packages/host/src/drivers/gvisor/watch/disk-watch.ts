@@ -68,15 +68,20 @@ export class DiskWatch {
         { sandbox_id: machine.id },
         "a machine's disk takes no more writes; the machine starts anew",
       );
-      await machine.endForDisk();
+      await machine
+        .endForDisk()
+        .catch((err: unknown) => this.#log.error({ err, sandbox_id: machine.id }, "cannot end a machine"));
     }
   }
 }
 
-/** Whether that file system takes no more writes. Sets the times of its root to what they are, which the kernel writes down. */
+/**
+ * Whether that file system takes no more writes. Sets the times of its root to what they are, which the kernel writes down. False for a
+ * machine that goes just then.
+ */
 async function refusesWrites(mountPoint: string): Promise<boolean> {
-  const root = await open(mountPoint);
   try {
+    await using root = await open(mountPoint);
     const { atime, mtime } = await root.stat();
     await root.utimes(atime, mtime);
     await root.sync();
@@ -84,8 +89,6 @@ async function refusesWrites(mountPoint: string): Promise<boolean> {
   } catch (error) {
     const { code = "" } = error as NodeJS.ErrnoException;
     return code === "EIO" || code === "EROFS";
-  } finally {
-    await root.close();
   }
 }
 
