@@ -174,7 +174,7 @@ export class Router {
     exchange.callerIsKnown = true;
     const authorization = upstreams.credentials(route)?.forLink();
     if (authorization === undefined)
-      throw new ClocheError("unimplemented", "this machine is of a release without links to files");
+      throw new ClocheError("unimplemented", "this machine takes no links to files");
     await useUp(link, exchange, client);
     if (exchange.gone || exchange.over) return;
     exchange.extraHeaders.push(...fileHeaders(link));
@@ -283,7 +283,7 @@ export class Router {
   #send(exchange: Exchange, route: Route, toHost: boolean, body?: Buffer): void {
     if (toHost) return this.#sendToHost(exchange, route);
     const shown = authorizationOf(exchange.request);
-    // An agent from before the channel verifies the owner's token itself.
+    // Without a channel, as in tests, the agent verifies the owner's token itself.
     if (this.#parts.upstreams.credentials(route) === undefined)
       return this.#sendToAgent(exchange, route, shown, body);
     this.#innerAuthorization(shown, route).then(

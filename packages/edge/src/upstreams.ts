@@ -21,7 +21,7 @@ interface Upstream {
   host: string;
   port: number;
   channelKey: Uint8Array;
-  /** Undefined: the agent is from before the channel. */
+  /** Undefined: the route has no channel key, as only tests of this package make it. */
   credentials: InnerCredentials | undefined;
   agent: AgentPool;
   ports: Map<number, Port>;
@@ -66,7 +66,7 @@ export class Upstreams {
     return this.#upstream(route).agent;
   }
 
-  /** Makes inner tokens for the agent; undefined: the agent is from before the channel and takes owners' tokens. */
+  /** Makes inner tokens for the agent; undefined: the route has no channel key, and the agent takes owners' tokens. */
   credentials(route: Route): InnerCredentials | undefined {
     return this.#upstream(route).credentials;
   }
