@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { ensureDebianPackages } from "../tests/runner/debian-packages.ts";
+import { ensureDebianPackages } from "../tests/fixtures/debian-packages.ts";
 
 const run = promisify(execFile);
 

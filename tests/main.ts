@@ -4,7 +4,7 @@
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { changedFiles, partsTouchedBy } from "./runner/changed.ts";
-import { ensureDebianPackages } from "./runner/debian-packages.ts";
+import { ensureDebianPackages } from "./fixtures/debian-packages.ts";
 import { failed, Lane } from "./runner/lane.ts";
 import { endAll } from "./runner/part-run.ts";
 import { allPartsDeadlineMs, hasTests, type Part, parts } from "./runner/parts.ts";

@@ -16,7 +16,7 @@ import { nodeFetch } from "@cloche/sdk/node";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { AccessTokens } from "../../packages/e2b/src/access-token.ts";
 import { Envd } from "../../packages/e2b/src/envd/envd.ts";
-import { Sandboxes } from "../../packages/e2b/src/sandboxes.ts";
+import { Sandboxes } from "../../packages/e2b/src/envd/sandboxes.ts";
 import { sandboxA, sandboxB } from "../../packages/edge/src/testing/fake-gateway.ts";
 import { baseDomain, Rig } from "../../packages/edge/src/testing/rig.ts";
 import { signToken, testKeys } from "../../packages/host/src/testing/data-plane-caller.ts";

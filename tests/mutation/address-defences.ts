@@ -1,13 +1,13 @@
 // Defences of the address that all sandboxes share (defences.ts).
 import type { Defence } from "./defence.ts";
 
-const address = { project: "unit", test: "packages/edge/src/shared-address.test.ts" } as const;
-const port = { project: "unit", test: "packages/edge/src/shared-port.test.ts" } as const;
+const address = { project: "unit", test: "packages/edge/src/routing/shared-address.test.ts" } as const;
+const port = { project: "unit", test: "packages/edge/src/routing/shared-port.test.ts" } as const;
 
 export const addressDefences: readonly Defence[] = [
   {
     what: "another name for the host is not the address of all sandboxes",
-    file: "packages/edge/src/shared-address.ts",
+    file: "packages/edge/src/routing/shared-address.ts",
     find: 'return name === baseDomain || name === "localhost" || isIP(name) === 4 ? name : undefined;',
     replace: "return name.endsWith(`.${baseDomain}`) ? undefined : name;",
     ...address,
@@ -15,7 +15,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "header and path name the same sandbox",
-    file: "packages/edge/src/shared-address.ts",
+    file: "packages/edge/src/routing/shared-address.ts",
     find: "if (named.sandboxId !== undefined && named.sandboxId !== sandboxId)",
     replace: "if (false)",
     ...address,
@@ -23,7 +23,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "nothing is served without TLS beyond the loopback",
-    file: "packages/edge/src/listener.ts",
+    file: "packages/edge/src/http1/listener.ts",
     find: "if (!isLoopback(address))",
     replace: "if (isLoopback(address) === undefined)",
     ...address,
@@ -31,7 +31,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "no service worker's script is served at the shared address",
-    file: "packages/edge/src/router.ts",
+    file: "packages/edge/src/routing/router.ts",
     find: 'if (request.headers["service-worker"] !== undefined)',
     replace: "if (false)",
     ...port,
@@ -39,7 +39,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "a link's cookie does not count at the shared address or without TLS",
-    file: "packages/edge/src/port-access.ts",
+    file: "packages/edge/src/routing/port-access.ts",
     find: "prefix === undefined && !isPlain;",
     replace: "(prefix, isPlain, true);",
     ...port,
@@ -47,7 +47,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "no cookie of a port reaches another at the shared address",
-    file: "packages/edge/src/port-access.ts",
+    file: "packages/edge/src/routing/port-access.ts",
     find: "cookies: isShared ? undefined : cookies.others",
     replace: "cookies: cookies.others",
     ...port,
@@ -55,7 +55,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "headers of a whole origin are dropped at the shared address",
-    file: "packages/edge/src/shared-port.ts",
+    file: "packages/edge/src/routing/shared-port.ts",
     find: "if (ofWholeOrigin.has(lower)) continue;",
     replace: "void ofWholeOrigin;",
     ...port,
@@ -63,7 +63,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "a browser's cache keeps sandboxes apart that are asked by one URL",
-    file: "packages/edge/src/router.ts",
+    file: "packages/edge/src/routing/router.ts",
     find: "...(isShared ? varyByTarget : [])",
     replace: "...(isShared ? [] : [])",
     ...port,
@@ -71,7 +71,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "a port's document at the shared address has an origin of its own",
-    file: "packages/edge/src/shared-port.ts",
+    file: "packages/edge/src/routing/shared-port.ts",
     find: 'kept.push("Content-Security-Policy", documentPolicy, ...varyByTarget);',
     replace: "void documentPolicy;",
     ...port,

@@ -8,7 +8,7 @@ export const bounds: readonly Defence[] = [
     find: "this.#places.size >= connections && !this.#closeOne(this.#line)",
     replace: "this.#places.size >= connections",
     project: "unit",
-    test: "packages/edge/src/connection-places.test.ts",
+    test: "packages/edge/src/exchange/connection-places.test.ts",
     named: "keep nobody out",
   },
   {
@@ -84,7 +84,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a tunnel to a port has a deadline",
-    file: "packages/edge/src/upstreams.ts",
+    file: "packages/edge/src/upstream/upstreams.ts",
     find: "`no tunnel within ${timeoutMs} ms`)), timeoutMs)",
     replace: "`no tunnel within ${timeoutMs} ms`)), 2 ** 30)",
     project: "unit",
@@ -92,20 +92,20 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "who has no token neither waits for a sandbox nor rouses it",
-    file: "packages/edge/src/gate.ts",
+    file: "packages/edge/src/routing/gate.ts",
     find: 'else if (!ofHost && kind === "bearer")',
     replace: "else if (false)",
     project: "unit",
-    test: "packages/edge/src/gate.test.ts",
+    test: "packages/edge/src/routing/gate.test.ts",
     named: "no good token never waits",
   },
   {
     what: "one team's waiting requests are counted apart from another's",
-    file: "packages/edge/src/waiting-room.ts",
+    file: "packages/edge/src/routing/waiting-room.ts",
     find: "`${waiter} team ${teamId}`",
     replace: "`${waiter} team`",
     project: "unit",
-    test: "packages/edge/src/waiting-room.test.ts",
+    test: "packages/edge/src/routing/waiting-room.test.ts",
   },
   {
     what: "a flood of pings or settings ends its HTTP/2 connection",
@@ -118,7 +118,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a port's server of HTTP/2 is bounded",
-    file: "packages/edge/src/http2-port.ts",
+    file: "packages/edge/src/upstream/http2-port.ts",
     find: "boundControlFrames(session, this.#limits.controlFramesPerSecond);",
     replace: "void boundControlFrames;",
     project: "unit",
@@ -127,7 +127,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a flood of resets ends its HTTP/2 connection",
-    file: "packages/edge/src/http2-clients.ts",
+    file: "packages/edge/src/http2/http2-clients.ts",
     find: "streamResetBurst: limits.streamResetBurst,",
     replace: "streamResetBurst: limits.streamResetBurst * 1_000,",
     project: "unit",
@@ -136,7 +136,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "an HTTP/2 connection has so many streams at once",
-    file: "packages/edge/src/http2-clients.ts",
+    file: "packages/edge/src/http2/http2-clients.ts",
     find: "maxConcurrentStreams: limits.streams,",
     replace: "maxConcurrentStreams: limits.streams * 1_000,",
     project: "unit",
@@ -145,7 +145,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "an HTTP/2 connection that asks nothing is closed",
-    file: "packages/edge/src/http2-clients.ts",
+    file: "packages/edge/src/http2/http2-clients.ts",
     find: "const idle = setTimeout(close, this.#limits.idleConnectionMs);",
     replace: "const idle = setTimeout(close, this.#limits.idleConnectionMs * 1_000);",
     project: "unit",
@@ -154,7 +154,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a request of HTTP/2 that could not be HTTP/1.1 is refused",
-    file: "packages/edge/src/http2-clients.ts",
+    file: "packages/edge/src/http2/http2-clients.ts",
     find: "if (request.problem !== undefined)",
     replace: "if (request.problem === null)",
     project: "unit",
@@ -163,34 +163,34 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "an answer with both kinds of line ends is refused",
-    file: "packages/edge/src/answer-parser.ts",
+    file: "packages/edge/src/upstream/answer-parser.ts",
     find: 'if (hasBareLf && text.includes("\\r"))',
     replace: 'if (hasBareLf && text.includes("\\r") && false)',
     project: "unit",
-    test: "packages/edge/src/answer-parser.test.ts",
+    test: "packages/edge/src/upstream/answer-parser.test.ts",
     named: "bare LFs with an empty line of CRLF",
   },
   {
     what: "the heads of 1xx answers count with the head of the answer",
-    file: "packages/edge/src/answer-parser.ts",
+    file: "packages/edge/src/upstream/answer-parser.ts",
     find: "    this.#headBytesLeft -= end - at;\n",
     replace: "",
     project: "unit",
-    test: "packages/edge/src/answer-parser.test.ts",
+    test: "packages/edge/src/upstream/answer-parser.test.ts",
     named: "1xx without end",
   },
   {
     what: "chunks of one byte are passed on together",
-    file: "packages/edge/src/answer-parser.ts",
+    file: "packages/edge/src/upstream/answer-parser.ts",
     find: 'if (end - at < smallBytes && this.state === "data")',
     replace: "if (end - at < 0)",
     project: "unit",
-    test: "packages/edge/src/answer-parser.test.ts",
+    test: "packages/edge/src/upstream/answer-parser.test.ts",
     named: "handed on together",
   },
   {
     what: "a connection to a port's server carries the requests of one client's connection",
-    file: "packages/edge/src/agent-pool.ts",
+    file: "packages/edge/src/upstream/agent-pool.ts",
     find: "if (connection.owner !== owner) continue;",
     replace: "",
     project: "unit",
@@ -199,7 +199,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a connection on which a port's server may see a second request carries no other",
-    file: "packages/edge/src/forward.ts",
+    file: "packages/edge/src/upstream/forward.ts",
     find: "hasBody && !isPlainlyFramed(request);",
     replace: "hasBody && !isPlainlyFramed(request) && false;",
     project: "unit",
@@ -208,7 +208,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a transfer coding that would be lost on the way is refused",
-    file: "packages/edge/src/router.ts",
+    file: "packages/edge/src/routing/router.ts",
     find: 'if (coding.toLowerCase() !== "chunked") {',
     replace: 'if (coding === "") {',
     project: "unit",
@@ -251,7 +251,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a second tenant is served during uploads in DATA frames of one byte",
-    file: "packages/edge/src/http2-clients.ts",
+    file: "packages/edge/src/http2/http2-clients.ts",
     find: "    paceStream(stream, socket);\n",
     replace: "",
     project: "contracts",
@@ -260,7 +260,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a second tenant is served during answers in chunks of one byte",
-    file: "packages/edge/src/agent-connection.ts",
+    file: "packages/edge/src/upstream/agent-connection.ts",
     find: "this.#work.mayBegin(this.#goOn)",
     replace: "this.#goOn !== undefined",
     project: "contracts",
@@ -269,7 +269,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a second tenant is served during endless 1xx answers",
-    file: "packages/edge/src/answer-parser.ts",
+    file: "packages/edge/src/upstream/answer-parser.ts",
     find: "    this.#headBytesLeft -= end - at;\n",
     replace: "    this.pieces -= 1;\n",
     project: "contracts",
@@ -278,7 +278,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a second tenant is served during WebSocket messages of one byte",
-    file: "packages/edge/src/join-sockets.ts",
+    file: "packages/edge/src/upstream/join-sockets.ts",
     find: "if (work.mayBegin(takeLate)) return take(chunk);",
     replace: "if (takeLate !== undefined) return take(chunk);",
     project: "contracts",
@@ -305,7 +305,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "the rest of a request is read after an early answer",
-    file: "packages/edge/src/client-connections.ts",
+    file: "packages/edge/src/http1/client-connections.ts",
     find: "else if (current.restComes) drainRest(current.request, this.#limits, end);",
     replace: "else if (current.restComes) end();",
     project: "unit",
@@ -314,7 +314,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "the rest of a request is not read without end",
-    file: "packages/edge/src/drain-rest.ts",
+    file: "packages/edge/src/exchange/drain-rest.ts",
     find: "const whole = setTimeout(over, lingerWholeMs);",
     replace: "const whole = setTimeout(over, lingerWholeMs * 1_000);",
     project: "unit",
@@ -323,7 +323,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "an agent's answer is read after a write to it failed",
-    file: "packages/edge/src/agent-connection.ts",
+    file: "packages/edge/src/upstream/agent-connection.ts",
     find: "    readOn(socket);\n",
     replace: "    void readOn;\n",
     project: "unit",
@@ -332,11 +332,11 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "visitors of a public port wait apart from who has a token",
-    file: "packages/edge/src/router.ts",
+    file: "packages/edge/src/routing/router.ts",
     find: 'const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";',
     replace: 'void visitorOrBearer; const kind: Waiter = isPublic ? "visitor" : "bearer";',
     project: "unit",
-    test: "packages/edge/src/gate.test.ts",
+    test: "packages/edge/src/routing/gate.test.ts",
     named: "visitors of a public port",
   },
   {
@@ -527,11 +527,11 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "what belongs to the agent is no fork bomb",
-    file: "packages/host/src/drivers/gvisor/watch/storm.ts",
+    file: "packages/host/src/drivers/gvisor/storm.ts",
     find: "if (top.pgid !== init.pgid)",
     replace: "if (true)",
     project: "unit",
-    test: "packages/host/src/drivers/gvisor/watch/storm.test.ts",
+    test: "packages/host/src/drivers/gvisor/storm.test.ts",
     named: "many launchers",
   },
   {
@@ -562,7 +562,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a connection whose request may lie unread carries no other",
-    file: "packages/edge/src/agent-connection.ts",
+    file: "packages/edge/src/upstream/agent-connection.ts",
     find: "(this.#hasBody && status >= 400)",
     replace: "false",
     project: "unit",

@@ -67,11 +67,11 @@ export const cliDefences: readonly Defence[] = [
   },
   {
     what: "why a sandbox does not run is told to its own callers alone",
-    file: "packages/edge/src/gate.ts",
+    file: "packages/edge/src/routing/gate.ts",
     find: 'notRunning(route, undefined, isOwn ? route.why : "")',
     replace: "notRunning(route, undefined, isOwn ? route.why : route.why)",
     project: "unit",
-    test: "packages/edge/src/gate.test.ts",
+    test: "packages/edge/src/routing/gate.test.ts",
     named: "its own callers",
   },
 ];

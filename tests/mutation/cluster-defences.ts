@@ -22,7 +22,7 @@ const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } 
 const imports = { project: "unit", test: "packages/host/src/operations/import-machine.test.ts" } as const;
 const storage = { project: "unit", test: "packages/gateway/src/storage/storage-service.test.ts" } as const;
 const stored = { project: "contracts", test: "tests/contracts/stored-names.test.ts" } as const;
-const uploads = { project: "unit", test: "packages/host/src/images/image-uploads.test.ts" } as const;
+const uploads = { project: "unit", test: "packages/host/src/operations/image-uploads.test.ts" } as const;
 
 export const clusterDefences: readonly Defence[] = [
   {
@@ -168,7 +168,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "a call says which generation of the host it is meant for",
-    file: "packages/gateway/src/lifecycle/host-calls.ts",
+    file: "packages/gateway/src/hosts/host-calls.ts",
     find: "String(this.#fence.generation())",
     replace: '"1"',
     ...fleet,
@@ -452,7 +452,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "uploads of images are few at once",
-    file: "packages/host/src/images/image-uploads.ts",
+    file: "packages/host/src/operations/image-uploads.ts",
     find: "const UPLOADS_AT_ONCE = 2;",
     replace: "const UPLOADS_AT_ONCE = 64;",
     ...uploads,
@@ -500,7 +500,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "an edge asks no other host than the route names",
-    file: "packages/edge/src/relays.ts",
+    file: "packages/edge/src/upstream/relays.ts",
     find: "tls: links.tlsTo(hostId),",
     replace: "tls: { ...links.tlsTo(hostId), checkServerIdentity: () => undefined },",
     ...edgeToHost,
@@ -580,7 +580,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "an edge sends nothing to a host's program that is about to end",
-    file: "packages/edge/src/upstreams.ts",
+    file: "packages/edge/src/upstream/upstreams.ts",
     find: "      upstream.agent.retire();\n",
     replace: "",
     ...edgeToHost,
@@ -588,7 +588,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "the steps of an operation say which it is",
-    file: "packages/gateway/src/lifecycle/host-calls.ts",
+    file: "packages/gateway/src/hosts/host-calls.ts",
     find: "[internalHeaders.operation]: fenceText(fence)",
     replace: "[internalHeaders.operation]: fenceText({ ...fence, number: 1 })",
     ...fleet,

@@ -255,7 +255,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "clients' inner headers stay behind",
-    file: "packages/edge/src/headers.ts",
+    file: "packages/edge/src/exchange/headers.ts",
     find: 'name.startsWith("x-cloche-") && name !== unknownFieldsHeader;',
     replace: 'name === "" && name !== unknownFieldsHeader;',
     project: "unit",
@@ -264,7 +264,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "the agent's inner paths are closed to clients",
-    file: "packages/edge/src/router.ts",
+    file: "packages/edge/src/routing/router.ts",
     find: "if (isInternalPath(path)) {",
     replace: 'if (isInternalPath("")) {',
     project: "unit",
@@ -273,7 +273,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "headers are counted",
-    file: "packages/edge/src/router.ts",
+    file: "packages/edge/src/routing/router.ts",
     find: "if (request.rawHeaders.length > limits.headerCount * 2) {",
     replace: "if (request.rawHeaders.length > limits.headerCount * 2_000) {",
     project: "unit",
@@ -282,11 +282,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "an answer that was cut short ends its connection",
-    file: "packages/edge/src/exchange.ts",
+    file: "packages/edge/src/exchange/exchange.ts",
     find: "if (this.response.headersSent) return this.cut();",
     replace: "if (this.response.headersSent) return this.end();",
     project: "unit",
-    test: "packages/edge/src/forward.test.ts",
+    test: "packages/edge/src/upstream/forward.test.ts",
   },
   {
     what: "what a failed operation did is undone",

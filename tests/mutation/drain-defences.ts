@@ -13,7 +13,7 @@ export const drainDefences: readonly Defence[] = [
   },
   {
     what: "an edge that drains refuses no stream that a client is sending",
-    file: "packages/edge/src/http2-clients.ts",
+    file: "packages/edge/src/http2/http2-clients.ts",
     find: "if (exchanges.size > 0) session.close();",
     replace: "if (exchanges !== undefined) session.close();",
     project: "unit",
@@ -36,7 +36,7 @@ export const drainDefences: readonly Defence[] = [
     replace:
       "this.#options.routes, this.#clock, this.#log, this.#stopping.signal, resolve);\n      resolve();\n      void Promise.resolve()",
     project: "unit",
-    test: "packages/edge/src/health.test.ts",
+    test: "packages/edge/src/routing/health.test.ts",
     named: "listens once it knows its routes",
   },
   {

@@ -31,11 +31,11 @@ export const e2bDefences: readonly Defence[] = [
   },
   {
     what: "a neighbour of the edge answers for the name of the TLS connection alone",
-    file: "packages/edge/src/neighbour.ts",
+    file: "packages/edge/src/routing/neighbour.ts",
     find: "if (servername !== undefined && servername !== name) return false;",
     replace: "if (servername === name.slice(0, 0)) return false;",
     project: "unit",
-    test: "packages/edge/src/neighbour.test.ts",
+    test: "packages/edge/src/routing/neighbour.test.ts",
     named: "was not made for",
   },
   {
@@ -76,7 +76,7 @@ export const e2bDefences: readonly Defence[] = [
   },
   {
     what: "an access token of E2B ends with its API key, though tokens made with it go on",
-    file: "packages/e2b/src/sandboxes.ts",
+    file: "packages/e2b/src/envd/sandboxes.ts",
     find: "await this.find(this.gateway(apiKey), sandboxId);",
     replace: "await Promise.resolve([apiKey, sandboxId]);",
     project: "clients",

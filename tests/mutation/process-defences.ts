@@ -91,7 +91,7 @@ export const processDefences: readonly Defence[] = [
   },
   {
     what: "an owner's token in a subprotocol stays at the edge",
-    file: "packages/edge/src/headers.ts",
+    file: "packages/edge/src/exchange/headers.ts",
     find: "names.filter((name) => !name.startsWith(tokenSubprotocol))",
     replace: "names",
     project: "unit",

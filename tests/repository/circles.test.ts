@@ -1,6 +1,6 @@
-// No file imports, or includes, one that leads back to it.
+// No file or folder imports, or includes, one that leads back to it.
 import { describe, expect, test } from "vitest";
-import { includes, rings, typeScriptImports } from "./circles.ts";
+import { folderImports, includes, rings, typeScriptImports } from "./circles.ts";
 import { sourceFiles } from "./source-tree.ts";
 
 const file = (path: string, text: string) => ({ path, text });
@@ -9,6 +9,15 @@ describe("circles", () => {
   test("are not among TypeScript files", () => {
     const graph = typeScriptImports(sourceFiles([".ts"]));
     expect(graph.size).toBeGreaterThan(400);
+    expect(rings(graph)).toEqual([]);
+  });
+
+  test("are not among the folders of a package", () => {
+    const files = sourceFiles([".ts"]).filter(
+      ({ path }) => !path.endsWith(".test.ts") && !path.includes("/testing/"),
+    );
+    const graph = folderImports(files);
+    expect(graph.size).toBeGreaterThan(100);
     expect(rings(graph)).toEqual([]);
   });
 
@@ -26,6 +35,17 @@ describe("circles", () => {
       file("b/end.ts", 'import "./z.ts";'),
     ]);
     expect(rings(graph)).toEqual([["a/x.ts", "a/y.ts", "b/z.ts"]]);
+  });
+
+  test("are found between folders, but not at files beside subfolders", () => {
+    const graph = folderImports([
+      file("p/main.ts", 'import "./a/x.ts";'),
+      file("p/limits.ts", ""),
+      file("p/a/x.ts", 'import "../b/y.ts"; import "../limits.ts";'),
+      file("p/a/z.ts", ""),
+      file("p/b/y.ts", 'import "../a/z.ts";'),
+    ]);
+    expect(rings(graph)).toEqual([["p/a", "p/b"]]);
   });
 
   test("are found through headers", () => {

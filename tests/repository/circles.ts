@@ -16,6 +16,26 @@ export function typeScriptImports(files: readonly SourceFile[]): Graph {
   );
 }
 
+/**
+ * The same between folders. A file beside subfolders, such as those of a package's root, stands for itself: it may put together what the
+ * subfolders have.
+ */
+export function folderImports(files: readonly SourceFile[]): Graph {
+  const folders = files.map(({ path }) => posix.dirname(path));
+  const parents = new Set(folders.map((folder) => posix.dirname(folder)));
+  const nodeOf = (path: string): string => {
+    const folder = posix.dirname(path);
+    return parents.has(folder) ? path : folder;
+  };
+  const graph = new Map<string, string[]>();
+  for (const [path, imported] of typeScriptImports(files)) {
+    const node = nodeOf(path);
+    const others = imported.map(nodeOf).filter((other) => other !== node);
+    graph.set(node, [...(graph.get(node) ?? []), ...others]);
+  }
+  return graph;
+}
+
 /** Which C module needs which. A module is `x.c` with its `x.h`. */
 export function includes(files: readonly SourceFile[]): Graph {
   const graph = new Map<string, string[]>();

@@ -11,7 +11,7 @@ import { addClusterCommands } from "./commands/cluster.ts";
 import { addLocalServiceCommands, addOperatorCommands } from "./commands/local-service.ts";
 import { addMcpCommand } from "./commands/mcp.ts";
 import { addOpenCommand } from "./commands/open.ts";
-import type { Registry } from "./commands/register.ts";
+import type { Registry } from "./register.ts";
 import { addAuditCommand } from "./commands/audit.ts";
 import { addEgressCommand } from "./commands/egress.ts";
 import { addSandboxCommands } from "./commands/sandboxes.ts";

@@ -1,5 +1,5 @@
 import { ConflictError } from "./exit-codes.ts";
-import type { Run } from "./commands/register.ts";
+import type { Run } from "./register.ts";
 import { shortState } from "./sandbox-words.ts";
 
 /**

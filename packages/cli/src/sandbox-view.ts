@@ -1,7 +1,7 @@
 /** How the command prints sandboxes. */
 import { remedyOf } from "@cloche/protocol";
 import type { SandboxInfo } from "@cloche/sdk";
-import type { Run } from "./commands/register.ts";
+import type { Run } from "./register.ts";
 import { ageOf, endOf, shortState, sizeOf, withShortStates } from "./sandbox-words.ts";
 import { printFields, printJson, printTable, type Terminal } from "./terminal.ts";
 

@@ -1,7 +1,7 @@
 import { remedyOf } from "@cloche/protocol";
 import { ClocheWaitError, type Sandbox, type SandboxState } from "@cloche/sdk";
 import { ConflictError } from "./exit-codes.ts";
-import type { Run } from "./commands/register.ts";
+import type { Run } from "./register.ts";
 
 /** Waits until the sandbox is in the state. The error of one that cannot get there says what helps. */
 export async function waitFor(

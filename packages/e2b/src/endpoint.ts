@@ -29,7 +29,7 @@ import { E2bError } from "./e2b-error.ts";
 import { Envd } from "./envd/envd.ts";
 import { answerError, answerJson, headerOf } from "./http.ts";
 import { type EdgeAddress, passOn } from "./port-proxy.ts";
-import { Sandboxes } from "./sandboxes.ts";
+import { Sandboxes } from "./envd/sandboxes.ts";
 
 export interface E2bOptions {
   gatewayUrl: string;

@@ -78,7 +78,7 @@ export function passOn(
   });
 }
 
-/** The header that frames a body without a length; requests of HTTP/2 have it too (packages/edge/src/http2-request.ts). */
+/** The header that frames a body without a length; requests of HTTP/2 have it too (packages/edge/src/http2/http2-request.ts). */
 function framing({ headers }: IncomingMessage): Record<string, string> {
   const encoding = headers["transfer-encoding"];
   if (encoding === undefined) return {};

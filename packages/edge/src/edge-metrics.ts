@@ -1,7 +1,7 @@
 /** The edge's metrics: requests by route, their durations, refusals by code, open requests and connections. */
 import type { Metrics } from "@cloche/base";
 import { dataPlaneRouteName } from "@cloche/protocol";
-import type { Exchange } from "./exchange.ts";
+import type { Exchange } from "./exchange/exchange.ts";
 
 /** Records an exchange that is over. */
 export type MeasureExchange = (exchange: Exchange, tookMs: number) => void;

@@ -25,28 +25,28 @@ import {
   whenQuiet,
 } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import { ClientConnections } from "./client-connections.ts";
-import { type ClientWire, Http1Wire } from "./client-wire.ts";
-import type { CorsOrigins } from "./cors.ts";
-import { answerHealth, isHealthCheck } from "./health.ts";
+import { ClientConnections } from "./http1/client-connections.ts";
+import { type ClientWire, Http1Wire } from "./exchange/client-wire.ts";
+import type { CorsOrigins } from "./routing/cors.ts";
+import { answerHealth, isHealthCheck } from "./routing/health.ts";
 import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
-import { Exchange } from "./exchange.ts";
-import { hostDataPlane } from "./host-data-plane.ts";
+import { Exchange } from "./exchange/exchange.ts";
+import { hostDataPlane } from "./routing/host-data-plane.ts";
 import { HeldBytes } from "./held-bytes.ts";
-import { HostRelays } from "./host-relays.ts";
-import { Http2Clients } from "./http2-clients.ts";
-import type { Http2Request } from "./http2-request.ts";
-import type { Http2Response } from "./http2-response.ts";
-import { Listener, type ListenerHandlers, type TlsFiles } from "./listener.ts";
-import { askNeighbour, type Neighbour } from "./neighbour.ts";
-import { answerRaw, endGently, parserProblem } from "./raw-answer.ts";
-import type { HostLinks } from "./relays.ts";
-import { newId, requestIdOf } from "./request-ids.ts";
+import { HostRelays } from "./upstream/host-relays.ts";
+import { Http2Clients } from "./http2/http2-clients.ts";
+import type { Http2Request } from "./http2/http2-request.ts";
+import type { Http2Response } from "./http2/http2-response.ts";
+import { Listener, type ListenerHandlers, type TlsFiles } from "./http1/listener.ts";
+import { askNeighbour, type Neighbour } from "./routing/neighbour.ts";
+import { answerRaw, endGently, parserProblem } from "./exchange/raw-answer.ts";
+import type { HostLinks } from "./upstream/relays.ts";
+import { newId, requestIdOf } from "./exchange/request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
-import { Router, type HostDataPlane } from "./router.ts";
-import { Sleepers } from "./sleepers.ts";
-import { Upstreams } from "./upstreams.ts";
+import { Router, type HostDataPlane } from "./routing/router.ts";
+import { Sleepers } from "./upstream/sleepers.ts";
+import { Upstreams } from "./upstream/upstreams.ts";
 
 export interface EdgeOptions {
   tls: TlsFiles;

@@ -7,8 +7,8 @@
  */
 import { ClocheError } from "@cloche/protocol";
 import type { EdgeLimits } from "./edge-limits.ts";
-import type { Exchange } from "./exchange.ts";
-import { Http2Request } from "./http2-request.ts";
+import type { Exchange } from "./exchange/exchange.ts";
+import { Http2Request } from "./http2/http2-request.ts";
 
 type Limits = Pick<EdgeLimits, "heldOfSandbox" | "heldOfTeam" | "heldOfEdge">;
 

@@ -1,7 +1,7 @@
-export { connectThroughRelay, type HostLinks } from "./relays.ts";
+export { connectThroughRelay, type HostLinks } from "./upstream/relays.ts";
 export { createEdge, type Edge, type EdgeOptions, type EdgePorts } from "./edge.ts";
-export type { TlsFiles } from "./listener.ts";
+export type { TlsFiles } from "./http1/listener.ts";
 export { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
-export type { CorsOrigins } from "./cors.ts";
+export type { CorsOrigins } from "./routing/cors.ts";
 export type { RouteClient } from "./route-table.ts";
-export type { HostDataPlane, HostRequestContext } from "./router.ts";
+export type { HostDataPlane, HostRequestContext } from "./routing/router.ts";

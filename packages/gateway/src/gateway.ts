@@ -37,7 +37,7 @@ import { AuditLog } from "./lifecycle/audit-log.ts";
 import { Checkpointer } from "./lifecycle/checkpointer.ts";
 import { ChangeFollower } from "./lifecycle/change-follower.ts";
 import { Expiry } from "./lifecycle/expiry.ts";
-import type { HostCalls, HostClient } from "./lifecycle/host-calls.ts";
+import type { HostCalls, HostClient } from "./hosts/host-calls.ts";
 import { HostComparison } from "./lifecycle/host-comparison.ts";
 import { Drains } from "./lifecycle/drains.ts";
 import { type Orphan, Orphans } from "./lifecycle/orphans.ts";

@@ -12,7 +12,7 @@ export { type CorsOrigins, parseCorsOrigins } from "./http/cors.ts";
 export type { GatewayHandler } from "./http/handler.ts";
 export type { Listener } from "./http/listener.ts";
 export type { Orphan } from "./lifecycle/orphans.ts";
-export type { HostClient } from "./lifecycle/host-calls.ts";
+export type { HostClient } from "./hosts/host-calls.ts";
 export { type CreatedApiKey, isApiKeySecret, newApiKeySecret } from "./rpc/api-key-service.ts";
 export { storageService } from "./storage/storage-service.ts";
 export type { SigningKey } from "./tokens/signing-keys.ts";

@@ -9,9 +9,9 @@ import type { ProcessTable } from "../processes/process-table.ts";
 import type { Guest } from "../spawner/index.ts";
 import { decodeBytes, type Output, readInput, readOutput } from "./bytes.ts";
 import { EventStream } from "./event-stream.ts";
-import { restarted } from "./failures.ts";
-import { readProgram } from "./read-program.ts";
-import { canceled, type Command, type CommandEnd } from "./run-command.ts";
+import { restarted } from "../commands/failures.ts";
+import { readProgram } from "../commands/read-program.ts";
+import { canceled, type Command, type CommandEnd } from "../commands/run-command.ts";
 import type { RunningExecs } from "./running-execs.ts";
 
 export interface ExecParts {

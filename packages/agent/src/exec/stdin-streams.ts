@@ -1,5 +1,5 @@
 import { ClocheError } from "@cloche/protocol";
-import type { Stdin } from "./run-command.ts";
+import type { Stdin } from "../commands/run-command.ts";
 
 interface OpenStdin {
   /** Undefined until the program is launched. */

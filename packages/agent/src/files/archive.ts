@@ -2,7 +2,7 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { ClocheError, limits } from "@cloche/protocol";
-import { notExecuted } from "../exec/failures.ts";
+import { notExecuted } from "../commands/failures.ts";
 import { drained } from "../http/drained.ts";
 import type { Exchange } from "../http/exchange.ts";
 import {

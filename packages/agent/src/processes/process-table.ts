@@ -9,7 +9,7 @@
  * table. For a cold start it is also recorded on the disk (process-records.ts).
  */
 import { ClocheError, limits, newProcessId, type ProcessInfo, type ProcessKind } from "@cloche/protocol";
-import type { Command, CommandEnd, Taker } from "../exec/run-command.ts";
+import type { Command, CommandEnd, Taker } from "../commands/run-command.ts";
 import type { Guest, GuestProcess, OutputStream } from "../spawner/index.ts";
 import { KeepClock } from "./keep-clock.ts";
 import { OutputLog } from "./output-log.ts";

@@ -14,7 +14,7 @@ import {
   type ProcessInfo,
   type ProcessKind,
 } from "@cloche/protocol";
-import { notExecuted } from "../exec/failures.ts";
+import { notExecuted } from "../commands/failures.ts";
 import {
   type Command,
   type CommandEnd,
@@ -22,7 +22,7 @@ import {
   launchCommand,
   type LaunchedCommand,
   type Taker,
-} from "../exec/run-command.ts";
+} from "../commands/run-command.ts";
 import {
   type Guest,
   type GuestProcess,
@@ -125,7 +125,7 @@ export class Process {
     return this.#ending === "abort";
   }
 
-  /** Resolves as `end` of the command. Throws the error that exec answers if the program could not be started (exec/failures.ts). */
+  /** Resolves as `end` of the command. Throws the error that exec answers if the program could not be started (commands/failures.ts). */
   async run(guest: Guest, command: Command, tap?: Taker, onStarted?: () => void): Promise<CommandEnd> {
     const take: Taker = (stream, chunk) => {
       this.take(stream, chunk);

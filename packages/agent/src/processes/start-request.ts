@@ -1,6 +1,6 @@
 import { ClocheError, limits } from "@cloche/protocol";
-import { readProgram } from "../exec/read-program.ts";
-import type { Command } from "../exec/run-command.ts";
+import { readProgram } from "../commands/read-program.ts";
+import type { Command } from "../commands/run-command.ts";
 import { type JsonObject, optionalBoolean, optionalInteger, optionalString } from "../http/fields.ts";
 import type { TerminalSize } from "../spawner/index.ts";
 import type { ProcessSpec } from "./process.ts";

@@ -3,7 +3,7 @@ import type { Exchange } from "../http/exchange.ts";
 import { drained } from "../http/drained.ts";
 import { queryBoolean, queryInteger } from "../http/query.ts";
 import type { Route } from "../http/router.ts";
-import { type ContainerExecParts, execInContainer } from "../containers/container-exec.ts";
+import { type ContainerExecParts, execInContainer } from "./container-exec.ts";
 import { readDefinition } from "./definition.ts";
 import type { Supervisor } from "./supervisor.ts";
 

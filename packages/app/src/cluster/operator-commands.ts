@@ -4,7 +4,7 @@ import { type Database, HostDirectory } from "@cloche/gateway";
 import { printableJson } from "@cloche/protocol";
 import { printTable } from "../print-table.ts";
 import { openPlaces } from "../places.ts";
-import { checkRole } from "../roles/role-settings.ts";
+import { checkRole } from "./role-settings.ts";
 import { membersIn, openCluster } from "./cluster-part.ts";
 
 const hourMs = 3_600_000;

@@ -17,7 +17,7 @@ import { keptMs, Stops } from "../parts/stops.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { readPair } from "../setup/authority.ts";
-import { checkRole } from "./role-settings.ts";
+import { checkRole } from "../cluster/role-settings.ts";
 import { tellStatus } from "./role-status.ts";
 
 /** Interval at which the operator's files and the gateways' certificate are checked for changes. */

@@ -43,7 +43,7 @@ import { openPlaces, type Places, withoutSecrets } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { startGatewayEndpoints } from "./gateway-endpoints.ts";
-import { checkRole } from "./role-settings.ts";
+import { checkRole } from "../cluster/role-settings.ts";
 import { tellStatus } from "./role-status.ts";
 
 export async function startGatewayRole(

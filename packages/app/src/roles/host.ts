@@ -33,7 +33,7 @@ import { Stops } from "../parts/stops.ts";
 import { storePlaceOf } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
-import { checkRole } from "./role-settings.ts";
+import { checkRole } from "../cluster/role-settings.ts";
 import { tellStatus } from "./role-status.ts";
 
 export async function startHostRole(config: Config, log: Log, progress: ProgressPrinter): Promise<Running> {

@@ -11,7 +11,7 @@ const starts = {
 };
 
 export async function runRole(config: Config, role: Role): Promise<void> {
-  const { checkRole } = await import("./role-settings.ts");
+  const { checkRole } = await import("../cluster/role-settings.ts");
   // Before the home is changed.
   checkRole(role, config);
   const start = await starts[role]();

@@ -1,7 +1,7 @@
 import type { AuditEntry } from "@cloche/sdk";
 import { present, wholeNumber } from "../options.ts";
 import { printJson, printTable } from "../terminal.ts";
-import { act, type Registry } from "./register.ts";
+import { act, type Registry } from "../register.ts";
 
 const PAGE_SIZE = 1_000;
 

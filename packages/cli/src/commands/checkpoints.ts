@@ -2,7 +2,7 @@ import { findCheckpoint } from "../find-sandbox.ts";
 import { positiveNumber, present } from "../options.ts";
 import { during } from "../progress.ts";
 import { printFields, printJson, printLines, printTable } from "../terminal.ts";
-import { act, type Registry } from "./register.ts";
+import { act, type Registry } from "../register.ts";
 
 const intoStorage = (): string => "waiting until it is in storage";
 

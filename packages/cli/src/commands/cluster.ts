@@ -1,7 +1,7 @@
 import { Option } from "commander";
 import { UsageError } from "../exit-codes.ts";
 import { runAndTell, runService } from "./local-service.ts";
-import type { Registry } from "./register.ts";
+import type { Registry } from "../register.ts";
 
 const roles = {
   gateway: "serve as a gateway of a cluster: the API, and a port for its other parts",

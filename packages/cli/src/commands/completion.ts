@@ -2,7 +2,7 @@ import type { Argument, Command } from "commander";
 import { UsageError } from "../exit-codes.ts";
 import { shortState } from "../sandbox-words.ts";
 import { write } from "../terminal.ts";
-import type { Registry } from "./register.ts";
+import type { Registry } from "../register.ts";
 
 /** The command by which a shell asks for candidates. The typed words follow, the last one unfinished. */
 export const completeWord = "__complete";

@@ -12,7 +12,7 @@ import { NotFoundError, UsageError } from "../exit-codes.ts";
 import { present } from "../options.ts";
 import { readSecret } from "../secret-input.ts";
 import { printJson, printLines, printNotice, printTable } from "../terminal.ts";
-import type { Registry } from "./register.ts";
+import type { Registry } from "../register.ts";
 
 interface LoginFlags {
   name?: string;

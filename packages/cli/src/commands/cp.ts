@@ -9,7 +9,7 @@ import { NotFoundError, UsageError } from "../exit-codes.ts";
 import { isDevice, ownerNumbers, writeInto } from "../special-file.ts";
 import { packLocal, unpackLocal } from "../tar.ts";
 import { printJson, write } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 /** Bytes of a local file that are read at once. */
 const pieceBytes = 262_144;

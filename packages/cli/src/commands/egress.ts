@@ -1,7 +1,7 @@
 import type { EgressRequest, SandboxEgress } from "@cloche/sdk";
 import { UsageError } from "../exit-codes.ts";
 import { printFields, printJson, printTable } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 /** Reads a policy: `open`, `none`, or allowed names (`*.example.org:443`) and addresses (`203.0.113.0/24:80-90`) in any order. */
 export function egressOf(words: readonly string[]): EgressRequest {

@@ -4,7 +4,7 @@ import { collectPairs, positiveNumber, present, requireCommand } from "../option
 import { standardInput } from "../standard-input.ts";
 import { printError, printJson, printLines, printNotice, write } from "../terminal.ts";
 import { onTerminal } from "./processes.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 export interface ExecFlags {
   dir?: string;

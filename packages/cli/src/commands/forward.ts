@@ -4,7 +4,7 @@ import type { Sandbox } from "@cloche/sdk";
 import { UsageError } from "../exit-codes.ts";
 import { portNumber } from "../options.ts";
 import { printJson, printLines, printNotice, write } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 /** forward. */
 export function addForwardCommand(registry: Registry): void {

@@ -5,7 +5,7 @@ import { existsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { UsageError } from "../exit-codes.ts";
 import { printJson } from "../terminal.ts";
-import type { Registry } from "./register.ts";
+import type { Registry } from "../register.ts";
 
 const serviceMain = join("packages", "app", "src", "main.ts");
 

@@ -1,6 +1,6 @@
-import type { Registry } from "./register.ts";
+import type { Registry } from "../register.ts";
 import { printNotice } from "../terminal.ts";
-import { act, type Run } from "./register.ts";
+import { act, type Run } from "../register.ts";
 
 /** mcp. */
 export function addMcpCommand(registry: Registry): void {

@@ -1,6 +1,6 @@
 import { humanBytes, type MetricsSample } from "@cloche/sdk";
 import { printFields, printJson, printTable } from "../terminal.ts";
-import { act, type Registry } from "./register.ts";
+import { act, type Registry } from "../register.ts";
 
 const percent = (share: number): string => `${(share * 100).toFixed(1)} %`;
 

@@ -1,6 +1,6 @@
 import { portNumber } from "../options.ts";
 import { printJson, printLines } from "../terminal.ts";
-import { act, type Registry } from "./register.ts";
+import { act, type Registry } from "../register.ts";
 
 /** open. */
 export function addOpenCommand(registry: Registry): void {

@@ -3,7 +3,7 @@ import { NotFoundError, UsageError } from "../exit-codes.ts";
 import { collectPairs, present, wholeNumber } from "../options.ts";
 import { printJson, printJsonLine, printLines, printNotice, printTable, write } from "../terminal.ts";
 import { attachTo, terminalSize } from "./attached.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 const shownCharacters = 60;
 

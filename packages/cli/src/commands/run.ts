@@ -5,7 +5,7 @@ import { nameIsFree } from "../sandbox-names.ts";
 import { printNotice } from "../terminal.ts";
 import { waitFor } from "../wait-for.ts";
 import { type ExecFlags, execIn } from "./exec.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 type RunFlags = ExecFlags & {
   name?: string;

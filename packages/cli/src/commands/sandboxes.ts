@@ -27,7 +27,7 @@ import { shortState, stateOfWord } from "../sandbox-words.ts";
 import { waitFor } from "../wait-for.ts";
 import { egressOf } from "./egress.ts";
 import { runService } from "./local-service.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 interface MachineOptions {
   name?: string;

@@ -30,7 +30,7 @@ import {
   readAll,
   write,
 } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 function phaseOf({ status, phase, pull }: ServiceRecord): string {
   if (phase === "") return status;

@@ -11,7 +11,7 @@ import { clientSettings, hostEntry, type ClientSettings } from "../ssh/client-se
 import { keepKeys, makeKeys, readServerKeys } from "../ssh/keys.ts";
 import { startServer } from "../ssh/server.ts";
 import { printJson, write, type Terminal } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 /** The same default as exec. */
 const defaultUser = "root";

@@ -6,7 +6,7 @@ import { connectionOf, contextInUse } from "../contexts.ts";
 import { megabytes, shortState } from "../sandbox-words.ts";
 import { printFields, printJson } from "../terminal.ts";
 import { hasCheckout, runService } from "./local-service.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 /** status. */
 export function addStatusCommand(registry: Registry): void {

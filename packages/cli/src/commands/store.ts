@@ -3,7 +3,7 @@ import type { StoreOperation } from "@cloche/sdk";
 import { UsageError } from "../exit-codes.ts";
 import { present, seconds, wholeNumber } from "../options.ts";
 import { printJson, printLines, printText, readAll } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 function parseJson(text: string, hint: string): unknown {
   try {

@@ -1,6 +1,6 @@
 import { seconds } from "../options.ts";
 import { printFields, printJson, printLines, printTable } from "../terminal.ts";
-import { act, type Registry } from "./register.ts";
+import { act, type Registry } from "../register.ts";
 
 /** token, keys. */
 export function addTokenAndKeyCommands(registry: Registry): void {

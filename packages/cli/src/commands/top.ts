@@ -3,7 +3,7 @@ import { humanBytes, type MetricsSample, type Sandbox } from "@cloche/sdk";
 import { positiveNumber } from "../options.ts";
 import { megabytes } from "../sandbox-words.ts";
 import { printJson, printTable, write } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 /** Calls at once. */
 const askedAtOnce = 8;

@@ -2,7 +2,7 @@ import type { SandboxUsage } from "@cloche/sdk";
 import { InvalidArgumentError, Option } from "commander";
 import { present, seconds } from "../options.ts";
 import { printJson, printTable } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 const groupings = ["sandbox", "name", "key"] as const;
 interface UsageOptions {

@@ -1,5 +1,5 @@
 import { printJsonLine, printLines, printNotice } from "../terminal.ts";
-import { act, type Registry, type Run } from "./register.ts";
+import { act, type Registry, type Run } from "../register.ts";
 
 /** watch. */
 export function addWatchCommand(registry: Registry): void {

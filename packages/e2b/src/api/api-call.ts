@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Gateway } from "@cloche/sdk";
 import { badField } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { Sandboxes } from "../envd/sandboxes.ts";
 
 /** One authorised call of E2B's API. */
 export interface ApiCall {

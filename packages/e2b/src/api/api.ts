@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { callerIsKnown } from "@cloche/base";
 import { E2bError, notOffered } from "../e2b-error.ts";
 import { answerError, answerJson, apiBody, headerOf } from "../http.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { Sandboxes } from "../envd/sandboxes.ts";
 import type { ApiAnswer, ApiHandler } from "./api-call.ts";
 import { create } from "./create.ts";
 import * as lifecycle from "./lifecycle.ts";

@@ -1,7 +1,7 @@
 /** A sandbox in the format of E2B's API. */
 import type { SandboxInfo } from "@cloche/sdk";
 import type { Fields } from "../http.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { Sandboxes } from "../envd/sandboxes.ts";
 
 /** The version of envd, which tells clients the features of port 49983. */
 export const envdVersion = "0.6.4";

@@ -4,7 +4,7 @@ import { readBody } from "@cloche/base";
 import { limits } from "@cloche/protocol";
 import { E2bError } from "../e2b-error.ts";
 import { answerJson, errorHeaders, type Fields, headerOf, signalOf } from "../http.ts";
-import type { OpenSandbox } from "../sandboxes.ts";
+import type { OpenSandbox } from "./sandboxes.ts";
 import { MessageStream, parseMessage, readMessage, readMessages, streamType } from "./connect-stream.ts";
 import * as filesystem from "./filesystem-service.ts";
 import * as processes from "./process-service.ts";

@@ -1,6 +1,6 @@
 import type { EntryInfo } from "@cloche/protocol";
 import { expect, it } from "vitest";
-import type { OpenSandbox } from "../sandboxes.ts";
+import type { OpenSandbox } from "./sandboxes.ts";
 import type { Account } from "./accounts.ts";
 import { listDir } from "./filesystem-service.ts";
 import { HeldBytes } from "./held-bytes.ts";

@@ -5,7 +5,7 @@ import { type EntryInfo, limits, type ListResponse } from "@cloche/protocol";
 import { ClocheApiError, type SandboxDataPlane } from "@cloche/sdk";
 import { badField, E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
-import type { OpenSandbox } from "../sandboxes.ts";
+import type { OpenSandbox } from "./sandboxes.ts";
 import type { Account } from "./accounts.ts";
 import type { MessageStream } from "./connect-stream.ts";
 import { entryOf, followed, stat as statOf } from "./entry.ts";

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { type AttachEvent, ClocheConnectionError, type ProcessInfo, type SandboxProcess } from "@cloche/sdk";
 import { badField, E2bError, notRunning } from "../e2b-error.ts";
 import { type Fields, signalOf } from "../http.ts";
-import type { OpenSandbox } from "../sandboxes.ts";
+import type { OpenSandbox } from "./sandboxes.ts";
 import type { MessageStream } from "./connect-stream.ts";
 import { endOf } from "./process-end.ts";
 import { userPath } from "./user-path.ts";

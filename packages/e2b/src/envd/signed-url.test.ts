@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { expect, test } from "vitest";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { Sandboxes } from "./sandboxes.ts";
 import { readSignature } from "./signed-url.ts";
 
 const mine = { sandboxId: "sbx-a", apiKey: "k1", token: "token-a" };

@@ -1,6 +1,6 @@
 import { hash, timingSafeEqual } from "node:crypto";
 import { E2bError } from "../e2b-error.ts";
-import type { Sandboxes } from "../sandboxes.ts";
+import type { Sandboxes } from "./sandboxes.ts";
 import type { Signer } from "../signers.ts";
 
 /**

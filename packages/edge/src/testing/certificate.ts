@@ -1,7 +1,7 @@
 import "reflect-metadata";
 import * as x509 from "@peculiar/x509";
 import { webcrypto } from "node:crypto";
-import type { TlsFiles } from "../listener.ts";
+import type { TlsFiles } from "../http1/listener.ts";
 
 /** A self-signed certificate for `*.<base domain>` and the names of the loopback; clients of the tests take it as their CA. */
 export async function selfSigned(baseDomain: string): Promise<TlsFiles> {

@@ -5,8 +5,8 @@
  */
 import type { Clock, Log } from "@cloche/base";
 import type { HostRecord } from "../database/hosts.ts";
-import { HostCalls, type HostClient } from "../lifecycle/host-calls.ts";
-import { type MachineListener, MachineView } from "../lifecycle/machine-view.ts";
+import { HostCalls, type HostClient } from "./host-calls.ts";
+import { type MachineListener, MachineView } from "./machine-view.ts";
 
 export interface HostConnection {
   client: HostClient;

@@ -15,7 +15,7 @@ import type { Clock, Log } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { AuditEvent, Machine, ReadyMachine } from "@cloche/protocol/host";
 import type { HostRecord, Hosts } from "../database/hosts.ts";
-import type { CallContext, HostCalls, HostClient } from "../lifecycle/host-calls.ts";
+import type { CallContext, HostCalls, HostClient } from "./host-calls.ts";
 import { gatewayLimits } from "../limits.ts";
 import { FleetHost, type HostConnector } from "./fleet-host.ts";
 

@@ -3,7 +3,7 @@ import { ClocheError } from "@cloche/protocol";
 import { type HostRegistryService, HostState as WireState } from "@cloche/protocol/host-registry";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { HostRecord, HostState } from "../database/hosts.ts";
-import { answering } from "../http/errors.ts";
+import { answering } from "../errors.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { HostDirectory } from "./host-directory.ts";
 

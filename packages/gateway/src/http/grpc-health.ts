@@ -4,7 +4,7 @@ import { ClocheError } from "@cloche/protocol";
 import { Health, HealthCheckResponse_ServingStatus as Status } from "@cloche/protocol/grpc-health";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { gatewayLimits } from "../limits.ts";
-import { connectErrorFrom } from "./errors.ts";
+import { connectErrorFrom } from "../errors.ts";
 
 export interface HealthNeeds {
   /** Throws when the gateway cannot serve. */

@@ -37,7 +37,7 @@ import { gatewayLimits } from "../limits.ts";
 import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
 import type { CallLimits } from "./call-limits.ts";
 import { answerCors, type CorsOrigins } from "./cors.ts";
-import { connectErrorFrom, plainMessage } from "./errors.ts";
+import { connectErrorFrom, plainMessage } from "../errors.ts";
 import { type CallUnderWay, callKey, openPathOf, openServices, teamServices } from "./open-services.ts";
 import { checkedBody } from "./request-body.ts";
 

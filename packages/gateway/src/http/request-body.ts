@@ -3,7 +3,7 @@ import type { IncomingMessage } from "node:http";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { type BodyBounds, parseJson, readBody } from "@cloche/base";
 import { ClocheError, ignoresUnknownFields } from "@cloche/protocol";
-import { connectErrorFrom } from "./errors.ts";
+import { connectErrorFrom } from "../errors.ts";
 import { checkJsonTypes } from "./json-types.ts";
 import { checkProto } from "./proto-body.ts";
 

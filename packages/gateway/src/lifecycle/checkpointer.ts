@@ -16,7 +16,7 @@ import { gatewayLimits } from "../limits.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
 import type { AuditLog } from "./audit-log.ts";
-import { HostError } from "./host-calls.ts";
+import { HostError } from "../hosts/host-calls.ts";
 
 export interface CheckpointerDependencies {
   sandboxes: Database["sandboxes"];

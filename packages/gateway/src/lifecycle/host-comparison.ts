@@ -17,7 +17,7 @@ import { isDurable, type SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Watches } from "../hosts/host-watches.ts";
 import { gatewayLimits } from "../limits.ts";
-import type { CallContext, HostCalls } from "./host-calls.ts";
+import type { CallContext, HostCalls } from "../hosts/host-calls.ts";
 import type { Orphans } from "./orphans.ts";
 import { isDue, type Reconciler } from "./reconciler.ts";
 import type { UsageWatch } from "./usage-watch.ts";

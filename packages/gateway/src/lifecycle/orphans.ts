@@ -19,7 +19,7 @@ import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog } from "./audit-log.ts";
-import type { CallContext } from "./host-calls.ts";
+import type { CallContext } from "../hosts/host-calls.ts";
 import type { Records } from "./records.ts";
 
 export interface OrphansNeeds {

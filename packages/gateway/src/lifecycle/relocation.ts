@@ -19,7 +19,7 @@ import { imageOf, type SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Need, Placement } from "../hosts/placement.ts";
 import { gatewayLimits } from "../limits.ts";
-import { type CallContext, HostError } from "./host-calls.ts";
+import { type CallContext, HostError } from "../hosts/host-calls.ts";
 import {
   forkWaitsForAnswer,
   forkWaitsForHost,

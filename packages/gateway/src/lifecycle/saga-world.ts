@@ -3,7 +3,7 @@ import { ClocheError, type SandboxState } from "@cloche/protocol";
 import type { OperationGroup, OperationRecord } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import type { HostMachines } from "../hosts/fleet.ts";
-import type { CallContext, HostCalls, HostError } from "./host-calls.ts";
+import type { CallContext, HostCalls, HostError } from "../hosts/host-calls.ts";
 
 /** The host refused this step, so the saga turns back; the message is public. */
 export class TurnBack extends ClocheError {

@@ -5,7 +5,7 @@ import { RouteEvent_Kind, type RouteService } from "@cloche/protocol/edge";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import type { Fleet } from "../hosts/fleet.ts";
-import { answering } from "../http/errors.ts";
+import { answering } from "../errors.ts";
 import type { AuditLog } from "../lifecycle/audit-log.ts";
 import type { Lifecycle } from "../lifecycle/lifecycle.ts";
 import type { Records } from "../lifecycle/records.ts";

@@ -16,7 +16,7 @@ import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Caller } from "../lifecycle/audit-log.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Choose } from "../hosts/placement.ts";
-import type { CallContext } from "../lifecycle/host-calls.ts";
+import type { CallContext } from "../hosts/host-calls.ts";
 import type { NewSandbox } from "../lifecycle/lifecycle.ts";
 import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";

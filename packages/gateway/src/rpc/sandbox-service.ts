@@ -19,7 +19,7 @@ import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
 import { NoRoom } from "../database/host-reservations.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Choose, Placement } from "../hosts/placement.ts";
-import { type CallContext, egressOf } from "../lifecycle/host-calls.ts";
+import { type CallContext, egressOf } from "../hosts/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
 import {
   type CallKey,

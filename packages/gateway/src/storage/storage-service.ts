@@ -9,7 +9,7 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import type { NamedCheckpoint } from "../database/stored-names.ts";
 import type { StoredPack } from "../database/stored-packs.ts";
-import { answering } from "../http/errors.ts";
+import { answering } from "../errors.ts";
 import { gatewayLimits } from "../limits.ts";
 import { pageOf } from "./team-checkpoints.ts";
 

@@ -13,7 +13,7 @@ import {
 import { type HostCheckpoint, HostCheckpointSchema } from "@cloche/protocol/host";
 import type { NamedCheckpoint, StoredNames } from "../database/stored-names.ts";
 import type { Fleet } from "../hosts/fleet.ts";
-import type { HostCalls } from "../lifecycle/host-calls.ts";
+import type { HostCalls } from "../hosts/host-calls.ts";
 
 /** The calls about checkpoints, as of HostCalls. */
 export type TeamCheckpoints = Pick<HostCalls, "checkpoints" | "checkpoint" | "deleteCheckpoint">;

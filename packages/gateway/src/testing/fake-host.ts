@@ -42,8 +42,8 @@ import {
   type StreamRequest,
   type UnaryRequest,
 } from "@connectrpc/connect";
-import { connectErrorFrom } from "../http/errors.ts";
-import type { HostClient } from "../lifecycle/host-calls.ts";
+import { connectErrorFrom } from "../errors.ts";
+import type { HostClient } from "../hosts/host-calls.ts";
 import { FakeStorage } from "./fake-storage.ts";
 
 export type HostMethod = Exclude<keyof HostClient, "watchMachines">;

@@ -4,7 +4,7 @@
  * nothing. A new gateway on the same database and host is the next start.
  */
 import type { Database } from "../database/database.ts";
-import type { HostClient } from "../lifecycle/host-calls.ts";
+import type { HostClient } from "../hosts/host-calls.ts";
 
 export class Killed extends Error {
   override readonly name = "Killed";

@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import { mkdir, readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { run } from "../sys/run.ts";
-import { withFileLock } from "./file-lock.ts";
+import { withFileLock } from "../sys/file-lock.ts";
 import type { Progress } from "./step.ts";
 
 const KEY_CHARS = 16;

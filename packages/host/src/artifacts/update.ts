@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { rfc3339 } from "@cloche/base";
 import { type BaseRootfsInputs, baseRootfsRequest, DPKG_STATUS } from "./base-rootfs.ts";
 import { busyboxPackages, busyboxRequest } from "./busybox.ts";
-import { withFileLock } from "./file-lock.ts";
+import { withFileLock } from "../sys/file-lock.ts";
 import { debianSources, installedVersions, type PackageChange, PrivateApt } from "./private-apt.ts";
 import { inStep, type Progress } from "./step.ts";
 import { vmArch } from "./vm-arch.ts";

@@ -3,7 +3,7 @@
 import { mkdir, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { guestNetwork } from "../drivers/qemu/guest-network.ts";
+import { guestNetwork } from "./guest-network.ts";
 import { run } from "../sys/run.ts";
 import type { AgentRoot } from "./agent-root.ts";
 import { inStep, type Progress } from "./step.ts";

@@ -1,6 +1,6 @@
 import { SerialQueue, silentLog } from "@cloche/base";
 import { describe, expect, it } from "vitest";
-import { type Activity, Doze } from "./doze.ts";
+import { type Activity, Doze } from "../machines/doze.ts";
 import { DozeWatch } from "./doze-watch.ts";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { Drivers } from "../drivers/drivers.ts";

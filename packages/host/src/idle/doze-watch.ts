@@ -5,7 +5,7 @@
 // Owns only the time of the next look at each machine; after a restart of the service all begin anew.
 import { availableParallelism } from "node:os";
 import { type Clock, type Log, Looks, type SerialQueue } from "@cloche/base";
-import type { Activity } from "./doze.ts";
+import type { Activity } from "../machines/doze.ts";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { Drivers } from "../drivers/drivers.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";

@@ -30,7 +30,7 @@ import {
   ImageError,
   isFileName,
 } from "./image-description.ts";
-import type { StoredImageNote } from "./stored-image-note.ts";
+import type { StoredImageNote } from "../machines/stored-image-note.ts";
 
 /** Files up to this size are stored in the description itself. */
 const SMALL_BYTES = 16 * 1024;

@@ -12,7 +12,7 @@ import {
   writeDurably,
 } from "@cloche/base";
 import type { MachineFiles, MachineResources, Runtime } from "../drivers/driver.ts";
-import type { StoredImageNote } from "../images/stored-image-note.ts";
+import type { StoredImageNote } from "./stored-image-note.ts";
 import type { MachinePhaseName } from "./phases.ts";
 
 export interface MachineSpecRecord extends MachineResources {

@@ -7,7 +7,7 @@ import { ClocheError } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
 import type { MachineFiles } from "../drivers/driver.ts";
 import type { Drivers } from "../drivers/drivers.ts";
-import { Doze } from "../idle/doze.ts";
+import { Doze } from "./doze.ts";
 import { MachineEvents } from "./machine-events.ts";
 import { filesOf, type MachineRecord, MachineRecordStore, type MachineSpecRecord } from "./machine-record.ts";
 import { type MachinePhaseName, nextPhase, type PhaseTrigger } from "./phases.ts";

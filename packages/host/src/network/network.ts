@@ -13,7 +13,7 @@ import { randomInt } from "node:crypto";
 import { dirname } from "node:path";
 import { apart, writeDurably } from "@cloche/base";
 import type { Egress } from "@cloche/protocol";
-import { withFileLock } from "../artifacts/file-lock.ts";
+import { withFileLock } from "../sys/file-lock.ts";
 import { inStep, type Progress } from "../artifacts/step.ts";
 import type { Native } from "../sys/native.ts";
 import {

@@ -8,7 +8,7 @@ import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ImageMismatchError, snapshotDisk, type SnapshotFiles } from "../drivers/driver.ts";
 import type { ImageDescription } from "../images/image-description.ts";
-import type { StoredImageNote } from "../images/stored-image-note.ts";
+import type { StoredImageNote } from "../machines/stored-image-note.ts";
 import type { StoredImages } from "../images/stored-images.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";

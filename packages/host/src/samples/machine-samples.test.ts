@@ -5,7 +5,7 @@ import { silentLog } from "@cloche/base";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Agents } from "../agent-calls/agents.ts";
 import { Drivers } from "../drivers/drivers.ts";
-import { Doze } from "../idle/doze.ts";
+import { Doze } from "../machines/doze.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { MachineSamples } from "./machine-samples.ts";

@@ -38,7 +38,7 @@ import {
   requireRestorable,
   restoreError,
 } from "./memory-image.ts";
-import { sweepReadyDisks } from "./pool/ready-disks.ts";
+import { sweepReadyDisks } from "./ready-disks.ts";
 import { ReadyPool } from "./pool/ready-pool.ts";
 import { type MadeWith, platformKey, type Template, templateKey } from "./pool/template.ts";
 import { probeRunsc } from "./probe.ts";

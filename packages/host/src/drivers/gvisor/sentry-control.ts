@@ -4,7 +4,7 @@
 //   open ──call──▶ waits for the answer ──it is whole──▶ open
 //                        └──socket closes, deadline, nonsense──▶ closed (calls fail)
 import { connect, type Socket } from "node:net";
-import type { SentryProcess } from "./watch/storm.ts";
+import type { SentryProcess } from "./storm.ts";
 
 /** A process takes some 200 bytes. */
 const ANSWER_MAX = 4 * 1024 * 1024;

@@ -9,7 +9,7 @@ import { defaults } from "@cloche/protocol";
 import { agentListens } from "../../agent-calls/agent-listens.ts";
 import { childGroups, type CgroupLimits } from "../cgroup.ts";
 import type { NetworkSlots } from "../network-slots.ts";
-import { readyDisk } from "./pool/ready-disks.ts";
+import { readyDisk } from "./ready-disks.ts";
 import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
 import { withHeadroom } from "./unit-limits.ts";
 

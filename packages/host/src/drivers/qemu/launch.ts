@@ -3,7 +3,7 @@ import { run } from "../../sys/run.ts";
 import { identify, type ProcessIdentity } from "../process-identity.ts";
 import { type CommandLineOptions, qemuCommandLine } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
-import { guestNetwork } from "./guest-network.ts";
+import { guestNetwork } from "../../artifacts/guest-network.ts";
 
 export interface LaunchOptions {
   readonly id: string;

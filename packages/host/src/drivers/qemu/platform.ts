@@ -14,7 +14,7 @@ import { obtainVmSystemImage, type VmSystemImage } from "../../artifacts/vm-syst
 import { obtainVmTools, type VmTools } from "../../artifacts/vm-tools.ts";
 import { run } from "../../sys/run.ts";
 import { type Accelerator, qemuCommandLine, type VmShape } from "./command-line.ts";
-import { guestNetwork } from "./guest-network.ts";
+import { guestNetwork } from "../../artifacts/guest-network.ts";
 import { type KvmVerdict, probeKvm } from "./kvm-probe.ts";
 
 /** Raise when the layout of snapshot directories changes. */

@@ -19,7 +19,7 @@ import type { MachineUnits } from "../machine-units.ts";
 import { AGENT_RESTORE_MS, AGENT_START_MS, type Unit } from "../unit.ts";
 import { claimedAtOnce, isDefaultShape, limitsOf, madeAheadAtOnce } from "../unit-limits.ts";
 import type { Units } from "../units.ts";
-import { makeRoomForReadyDisk } from "./ready-disks.ts";
+import { makeRoomForReadyDisk } from "../ready-disks.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
 import { spareMemory } from "./spare-memory.ts";
 import { type Template, TemplateStore } from "./template.ts";

@@ -4,7 +4,7 @@
 // asks for one. Until the memory has returned, the machine lacks it, so its limit is raised by as much. The limit is also raised while
 // the machine has more than was promised, until the program that took it is ended. One timer for all machines of a driver.
 import { type Clock, type Log, systemClock } from "@cloche/base";
-import type { Memory } from "./storm.ts";
+import type { Memory } from "../storm.ts";
 
 /** A machine as the watch sees it; the same object for as long as it lives. */
 export interface CollectedMachine {

@@ -1,6 +1,6 @@
 import { type Clock, silentLog } from "@cloche/base";
 import { describe, expect, it } from "vitest";
-import type { Load, Storm } from "./storm.ts";
+import type { Load, Storm } from "../storm.ts";
 import { StormWatch, type StormyMachine } from "./storm-watch.ts";
 
 const MIB = 1024 * 1024;

@@ -16,7 +16,7 @@ import {
   guardIsLate,
   memoryOutlook,
   type Storm,
-} from "./storm.ts";
+} from "../storm.ts";
 
 /** A machine as the watch sees it; the same object for as long as it lives. */
 export interface StormyMachine {

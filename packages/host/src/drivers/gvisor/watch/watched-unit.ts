@@ -1,7 +1,7 @@
 // A unit as the watches see it: checks that it lives and that its agent answers, ends a hanging unit, and kills a fork bomb in it.
 import type { WatchedMachine } from "../../health-watch.ts";
 import { agentAnswers } from "../../../agent-calls/agent-answer.ts";
-import { type Load, type Memory, type Storm, stormOf } from "./storm.ts";
+import { type Load, type Memory, type Storm, stormOf } from "../storm.ts";
 import type { CollectedMachine } from "./collect-watch.ts";
 import type { MachineWithDisk } from "./disk-watch.ts";
 import type { StormyMachine } from "./storm-watch.ts";
