@@ -3,7 +3,14 @@ import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { type Config, type Log, type Metrics, removeEmptyFolder, systemClock } from "@cloche/base";
+import {
+  boundedLog,
+  type Config,
+  type Log,
+  type Metrics,
+  removeEmptyFolder,
+  systemClock,
+} from "@cloche/base";
 import {
   type ClusterParts,
   createHost,
@@ -148,13 +155,14 @@ async function startNetwork(
   stops.add("what is left of the network", async () => {
     if (stops.suspend) await destroyNetwork(place);
   });
+  const bounded = boundedLog(log);
   const network = await openNetwork({
     ...place,
     subnet: config.subnet,
     subnetFile: join(config.home, "subnet"),
     ...(config.dnsServers.length > 0 && { resolvers: async () => config.dnsServers }),
     progress: (step, detail) => progress.step(step, detail),
-    onError: (error) => log.warn({ err: error }, "network"),
+    onError: (error) => bounded.warn({ err: error }, "network"),
   });
   stops.add("network", () => network.close());
   return network;

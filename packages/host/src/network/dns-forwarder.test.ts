@@ -2,7 +2,7 @@ import { createSocket, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { RCODE_REFUSED, refusal } from "./dns-message.ts";
+import { RCODE_REFUSED, RCODE_SERVER_FAILURE, refusal } from "./dns-message.ts";
 import { DNS_LIMITS, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
 
 const LOOPBACK = "127.0.0.1";
@@ -238,6 +238,35 @@ describe("DNS forwarder", () => {
     expect(sockets.filter(({ destroyed }) => !destroyed).length).toBe(ofTeam + 1);
     expect(other.isOpen()).toBe(true);
     for (const socket of sockets) socket.destroy();
+  });
+
+  it("is silent when it is closed before an answer is there", async () => {
+    const resolvers = Promise.withResolvers<string[]>();
+    let asks = 0;
+    const port = await start({
+      resolvers: async () => {
+        asks += 1;
+        return await resolvers.promise;
+      },
+    });
+    client.send(query("a"), port, LOOPBACK);
+    await expect.poll(() => asks).toBe(1);
+    for (const forwarder of open.splice(0)) await forwarder.close();
+    resolvers.resolve([]);
+    // A rejection that nobody handles fails this run.
+    await new Promise((resolve) => setImmediate(resolve));
+  });
+
+  it("says that it failed when an answer's addresses cannot be let through", async () => {
+    const port = await start({
+      policy: { before: () => undefined, after: async () => await Promise.reject(new Error("no such set")) },
+    });
+    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(RCODE_SERVER_FAILURE);
+    const socket = connect(port, LOOPBACK);
+    socket.write(Buffer.concat([Buffer.from([0, query("a").length]), query("a")]));
+    const [said] = (await once(socket, "data")) as [Buffer];
+    expect(said.readUInt8(5) & 15).toBe(RCODE_SERVER_FAILURE);
+    socket.destroy();
   });
 
   it("holds no answers for a sandbox that reads none", async () => {

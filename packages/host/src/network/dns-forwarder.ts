@@ -53,6 +53,8 @@ export interface DnsForwarderOptions {
   readonly teamOf?: (slot: number) => string | undefined;
   /** Which names each sandbox may ask, and which answers it gets. Default: all. */
   readonly policy?: NamePolicy;
+  /** Called with failures to let an answer's addresses through. */
+  readonly onError?: (error: unknown) => void;
   readonly now?: () => number;
 }
 
@@ -68,6 +70,7 @@ export class DnsForwarder {
   readonly #udp: UdpSocket = createSocket("udp4");
   readonly #tcp: Server = createServer({ pauseOnConnect: false }, (socket) => this.#serveConnection(socket));
   readonly #connections = new Set<Socket>();
+  #isClosed = false;
   readonly #pendingPlaces = new SharedPlaces(DNS_LIMITS.pending);
   readonly #connectionPlaces = new SharedPlaces(DNS_LIMITS.connections);
   readonly #rateOfSlots: RateLimit;
@@ -111,6 +114,7 @@ export class DnsForwarder {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     for (const socket of this.#connections) socket.destroy();
     const closed = once(this.#tcp, "close");
     this.#tcp.close();
@@ -122,7 +126,7 @@ export class DnsForwarder {
     const slot = this.#options.slotOf(from.address);
     if (slot === undefined) return;
     const answer = await this.#answer(slot, message, askByUdp);
-    if (answer) this.#udp.send(answer, from.port, from.address, () => {});
+    if (answer && !this.#isClosed) this.#udp.send(answer, from.port, from.address, () => {});
   }
 
   #serveConnection(socket: Socket): void {
@@ -181,6 +185,9 @@ export class DnsForwarder {
       if (answer === undefined) return refusal(query, RCODE_SERVER_FAILURE);
       const passed = policy ? await policy.after(slot, question, query, answer) : answer;
       return withId(passed, question.id);
+    } catch (error) {
+      this.#options.onError?.(error);
+      return refusal(query, RCODE_SERVER_FAILURE);
     } finally {
       leave();
     }

@@ -73,7 +73,7 @@ export interface NetworkOptions {
   /** Entries of the host's table of connections, of which sandboxes get shares. Default: the kernel's. */
   readonly connectionTableSize?: number;
   readonly progress: Progress;
-  /** Called with failures in the background (making slots ahead). */
+  /** Called with failures in the background: slots made ahead, answers of name servers. */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -168,6 +168,7 @@ export class Network {
       slotOf: (address) => slotOfAddress(subnet, address),
       teamOf: (slot) => this.#teams.markOf(slot)?.toString(),
       policy: this.#egress,
+      ...(options.onError && { onError: options.onError }),
       ...(options.upstreamDnsPort ? { upstreamPort: options.upstreamDnsPort } : {}),
     });
   }
