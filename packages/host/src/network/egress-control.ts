@@ -5,8 +5,6 @@ import type { LinkTraffic } from "./traffic.ts";
 
 export interface EgressControl {
   setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
-  /** Counts its connections and questions to its team's. Repeatable. */
-  setTeamOf(agentHost: string, teamId: string): Promise<void>;
   reportOf(agentHost: string): Promise<EgressReport>;
   /** Traffic of every machine that has a link, by its address. */
   traffic(): Promise<ReadonlyMap<string, LinkTraffic>>;

@@ -177,8 +177,6 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
       });
       // A crash may have come after a new policy was recorded and before it was in force.
       await applyEgress(parts, machines.get(record.id));
-      // Machines that a release before the teams' bounds started.
-      await parts.egress.setTeamOf(running.agentHost, record.teamId);
       await finishRestore(parts, record.id);
       return false;
     }

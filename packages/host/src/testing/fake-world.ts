@@ -218,7 +218,6 @@ export class FakeWorld {
       dnsServers: [],
       egress: {
         setEgressOf: async () => {},
-        setTeamOf: async () => {},
         reportOf: async () => ({ deniedPackets: 0, deniedNames: 0, recent: [] }),
         traffic: async () => new Map(),
       },
