@@ -150,7 +150,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
       expect(await db.sandboxes.change(record, running, nowMs, { end: old })).toBeUndefined();
       expect(await db.sandboxes.remove(record, { end: old })).toBe(false);
       const group = { id: "g", sandboxIds: [record.id] };
-      await db.operations.turnBack(group, { ...old, begun: [], failure: "late" }, nowMs);
+      await db.operations.turnBack(group, { ...old, failure: "late" }, nowMs);
       expect(await db.operations.ofSandbox(record.id)).toEqual(taken);
       expect(await db.sandboxes.change(record, running, nowMs, { end: taken ?? old })).toBeDefined();
     });

@@ -66,7 +66,6 @@ describe.each(databaseKinds)("groups of sandboxes on $name", (kind) => {
     const all = {
       owner: "",
       input: { group, isRefused: true },
-      begun: ["record", "machine"],
       failure: "no room",
     };
     await db.operations.turnBack(group, all, nowMs);

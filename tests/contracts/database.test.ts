@@ -348,8 +348,7 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
       if (operation === undefined) throw new Error("no operation");
       Object.assign(operation, {
         direction: "back",
-        begun: ["record", "machine"],
-        input: { fate: "lost" },
+        input: { diskOnly: true },
         failure: "it broke",
       });
       expect(await db.operations.save(operation, nowMs + 9)).toBe(true);

@@ -14,10 +14,8 @@ export interface OperationRecord {
   sandboxId: string;
   kind: OperationKind;
   direction: "forward" | "back";
-  /** Names of the saga's steps that were begun, oldest first; written when the saga turns back. */
-  begun: string[];
   input: OperationInput;
-  /** Public message of the failure that turned the saga back. */
+  /** Public message of the failure that turned the operation back. */
   failure: string;
   /** Who asked: an API key id, or `system:…`. */
   actor: string;
@@ -52,8 +50,6 @@ export interface OperationInput {
   movedFrom?: string;
   /** Resume: restart from this checkpoint, because the sandbox ran when its host was lost. */
   checkpoint?: { id: string; createdAt: string };
-  /** Suspend and resume that turned back: what became of the machine. */
-  fate?: "running" | "suspended" | "lost";
 }
 
 export interface OperationGroup {
@@ -109,18 +105,18 @@ export class Operations {
   }
 
   /**
-   * Turns back all create and fork operations of the group that run forward, with this failure. `begun`: their steps.
+   * Turns back all create and fork operations of the group that run forward, with this failure.
    */
   async turnBack(
     { sandboxIds }: OperationGroup,
-    { owner, input, begun, failure }: Pick<OperationRecord, "owner" | "input" | "begun" | "failure">,
+    { owner, input, failure }: Pick<OperationRecord, "owner" | "input" | "failure">,
     nowMs: number,
   ): Promise<void> {
     await this.#db
       .updateTable("operations")
       .set({
         direction: "back",
-        begun: JSON.stringify(begun),
+        begun: begunOf("back"),
         input: JSON.stringify(input),
         failure,
         updated_at: nowMs,
@@ -134,12 +130,12 @@ export class Operations {
 
   /** Writes the progress; false when the operation was replaced or taken over. */
   async save(operation: OperationRecord, nowMs: number): Promise<boolean> {
-    const { direction, begun, input, failure } = operation;
+    const { direction, input, failure } = operation;
     const result = await this.#db
       .updateTable("operations")
       .set({
         direction,
-        begun: JSON.stringify(begun),
+        begun: begunOf(direction),
         input: JSON.stringify(input),
         failure,
         updated_at: nowMs,
@@ -190,6 +186,10 @@ export class Operations {
 /** Id of the advisory lock: any number, but the same in every release. */
 const takeOverLock = 7_016_352;
 
+/** Read only by gateways that are not upgraded yet: the steps that they would undo. */
+const begunOf = (direction: OperationRecord["direction"]): string =>
+  direction === "back" ? '["record","machine"]' : "[]";
+
 const leaseFromNow = (db: Kysely<Schema>) => fromDatabaseNow(db, gatewayLimits.operationLeaseMs);
 
 export async function insertOperation(db: Kysely<Schema>, operation: OperationRecord): Promise<void> {
@@ -200,7 +200,7 @@ export async function insertOperation(db: Kysely<Schema>, operation: OperationRe
       id: operation.id,
       kind: operation.kind,
       direction: operation.direction,
-      begun: JSON.stringify(operation.begun),
+      begun: begunOf(operation.direction),
       input: JSON.stringify(operation.input),
       failure: operation.failure,
       actor: operation.actor,
@@ -220,7 +220,6 @@ const operationFromRow = (row: OperationRow): OperationRecord => ({
   sandboxId: row.sandbox_id,
   kind: row.kind as OperationKind,
   direction: row.direction as OperationRecord["direction"],
-  begun: JSON.parse(row.begun) as string[],
   input: JSON.parse(row.input) as OperationInput,
   failure: row.failure,
   actor: row.actor,

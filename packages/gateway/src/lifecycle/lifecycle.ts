@@ -426,7 +426,6 @@ export function newOperation(
     sandboxId: read.id,
     kind,
     direction: "forward",
-    begun: [],
     input: {},
     failure: "",
     actor: caller.actor,

@@ -4,7 +4,6 @@
  */
 import { MachinePhase, type Machine } from "@cloche/protocol/host";
 import { NoRoom } from "../database/host-reservations.ts";
-import type { OperationInput } from "../database/operations.ts";
 import { imageOf, type SandboxRecord } from "../database/sandbox-record.ts";
 import { HostError } from "../hosts/host-calls.ts";
 import { waitsForHost } from "./host-loss-words.ts";
@@ -159,7 +158,8 @@ export async function look(world: SagaWorld): Promise<Machine | undefined> {
   return machine;
 }
 
-export type Fate = NonNullable<OperationInput["fate"]>;
+/** What became of the machine of a suspend or resume that turned back. */
+export type Fate = "running" | "suspended" | "lost";
 
 /** Throws while the machine is between two phases: the undo is then tried again. */
 export function fateOf(machine: Machine | undefined): Fate {

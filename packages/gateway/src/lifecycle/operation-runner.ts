@@ -10,15 +10,10 @@
  * Called by lifecycle.ts, reconciler.ts and lost-hosts.ts for new operations, and by reconciler.ts and
  * operation-leases.ts for operations that another process began. All that must survive a crash is in the database.
  */
-import { type Clock, type Log, runSaga, SagaUndoError, SerialQueue } from "@cloche/base";
+import { type Clock, type Log, SerialQueue, step as traceStep } from "@cloche/base";
 import type { ClocheError } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
-import {
-  isSameTurn,
-  type OperationGroup,
-  type OperationInput,
-  type OperationRecord,
-} from "../database/operations.ts";
+import { isSameTurn, type OperationGroup, type OperationRecord } from "../database/operations.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -29,7 +24,7 @@ import type { Records } from "./records.ts";
 import type { Relocation } from "./relocation.ts";
 import { OperationEnds } from "./operation-ends.ts";
 import { type SagaWorld, TurnBack } from "./saga-world.ts";
-import { stepsOf } from "./sagas.ts";
+import { sagaOf } from "./sagas.ts";
 
 export interface RunnerDependencies {
   database: Database;
@@ -197,9 +192,9 @@ export class OperationRunner {
 
   /** True when nothing is left to do here: the operation is done, undone, replaced or dropped. */
   async #attempt(operation: OperationRecord, launched: Launched): Promise<boolean> {
-    const { clock, database, log, records } = this.#needs;
+    const { log, records } = this.#needs;
     const { signal } = launched.abort;
-    const state: Attempt = { launched, failure: undefined, isUnknown: false };
+    const state: Attempt = { launched, failure: undefined };
     try {
       state.unread = state.known = await records.get(operation.sandboxId);
     } catch (error) {
@@ -207,57 +202,39 @@ export class OperationRunner {
       log.warn(fields, `${operation.kind} could not begin; it is tried again`);
       return false;
     }
-    const world = this.#world(operation, state);
-    const steps = stepsOf(operation.kind, world).map((step) => ({
-      ...step,
-      do: (input: OperationInput) =>
-        step.do(input).catch((error: unknown) => {
-          if (error instanceof TurnBack && operation.kind !== "delete") state.failure = error;
-          else state.isUnknown = true;
-          throw error;
-        }),
-    }));
-    const journal = {
-      save: async (saga: {
-        begun: string[];
-        direction: "forward" | "back";
-        failure?: string;
-      }): Promise<void> => {
-        signal.throwIfAborted();
-        // Forward progress is not written: every step can be repeated, and each write costs a sync of the disk.
-        if (saga.direction === "forward") return;
-        // The undo of the first step ended the operation.
-        if (saga.begun.length === 0) return;
-        if (state.isUnknown) throw new Error("the outcome of a step is unknown");
-        operation.direction = saga.direction;
-        operation.begun = saga.begun;
-        operation.failure = saga.failure ?? "";
-        try {
-          if (operation.input.group !== undefined)
-            await this.#turnGroupBack(operation, operation.input.group, state);
-          if (!(await database.operations.save(operation, clock.nowMs()))) throw new NotOurs();
-        } catch (error) {
-          state.isUnknown = true;
-          throw error;
-        }
-      },
-      // The step that moves the state ended the operation in the same transaction.
-      async remove(): Promise<void> {},
-    };
+    const saga = sagaOf(operation.kind, this.#world(operation, state));
+    const fields = { sandbox_id: operation.sandboxId, request_id: operation.requestId };
     try {
-      const { id, kind, begun, direction, failure, input } = operation;
-      await runSaga({ id, kind, begun: [...begun], direction, failure, context: input }, steps, journal);
+      if (operation.direction === "forward") {
+        try {
+          await saga.run();
+          return true;
+        } catch (error) {
+          if (!(error instanceof TurnBack) || operation.kind === "delete") throw error;
+          await this.#turnBack(operation, error, state);
+          log.warn({ err: error, ...fields }, `${operation.kind} failed and is undone`);
+        }
+      }
+      await saga.undo();
       return true;
     } catch (error) {
       if (signal.aborted || error instanceof NotOurs) return true;
-      const fields = { err: error, sandbox_id: operation.sandboxId, request_id: operation.requestId };
-      if (state.isUnknown || error instanceof SagaUndoError) {
-        log.warn(fields, `${operation.kind} could not go on; it is tried again`);
-        return false;
-      }
-      log.warn(fields, `${operation.kind} was undone`);
-      return true;
+      log.warn({ err: error, ...fields }, `${operation.kind} could not go on; it is tried again`);
+      return false;
     }
+  }
+
+  /** Writes the failure before anything is undone, so that the operation never goes forward again. */
+  async #turnBack(operation: OperationRecord, failure: TurnBack, attempt: Attempt): Promise<void> {
+    const { clock, database } = this.#needs;
+    const { signal } = attempt.launched.abort;
+    signal.throwIfAborted();
+    attempt.failure = failure;
+    const { group } = operation.input;
+    if (group !== undefined) await this.#turnGroupBack(operation, group, failure);
+    const back = { ...operation, direction: "back" as const, failure: failure.message };
+    if (!(await database.operations.save(back, clock.nowMs()))) throw new NotOurs();
+    Object.assign(operation, back);
   }
 
   #world(operation: OperationRecord, attempt: Attempt): SagaWorld {
@@ -290,6 +267,10 @@ export class OperationRunner {
         return { signal: AbortSignal.any([signal, whileThere(hostId)]), requestId, fence: operation };
       },
       nowMs: () => clock.nowMs(),
+      step: (name, body) => {
+        signal.throwIfAborted();
+        return traceStep(name, body);
+      },
       pause: (ms) => clock.sleep(ms, signal),
       async read() {
         // The first read of a step takes the record that the attempt began with.
@@ -318,18 +299,19 @@ export class OperationRunner {
   }
 
   /** Turns the whole group back with its first failure; decides once whether the caller gets it as its answer. */
-  async #turnGroupBack(operation: OperationRecord, group: OperationGroup, attempt: Attempt): Promise<void> {
+  async #turnGroupBack(
+    operation: OperationRecord,
+    group: OperationGroup,
+    failure: ClocheError,
+  ): Promise<void> {
     const { clock, database } = this.#needs;
-    const { failure } = attempt;
-    if (failure === undefined) return;
     const caller = this.#callers.get(operation.id);
     const isRefused = caller?.isWaiting === true;
     const decided = await this.#groups.turnBack(group, { error: failure, isRefused }, async () => {
       const all = {
         owner: operation.owner,
         input: { group, isRefused },
-        begun: ["record", "machine"],
-        failure: operation.failure,
+        failure: failure.message,
       };
       await database.operations.turnBack(group, all, clock.nowMs());
       if (isRefused) caller.refusal = failure;
@@ -357,8 +339,6 @@ interface Attempt {
   /** The record that the attempt began with, until a step has read it. */
   unread?: SandboxRecord | undefined;
   failure: ClocheError | undefined;
-  /** The outcome of a step is unknown: it neither succeeded nor was refused by the host. */
-  isUnknown: boolean;
 }
 
 /** Failures of the request rather than of the machine: a waiting caller gets them as its answer. */

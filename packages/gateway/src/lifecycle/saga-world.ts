@@ -27,6 +27,8 @@ export interface SagaWorld {
   readonly machines: HostMachines;
   readonly call: CallContext;
   nowMs: () => number;
+  /** Runs a step, timed in the request's trace. Throws instead once the operation was replaced or dropped. */
+  step(name: string, body: () => Promise<void>): Promise<void>;
   pause(ms: number): Promise<void>;
   /** The record, or undefined when it is gone. */
   read(): Promise<SandboxRecord | undefined>;

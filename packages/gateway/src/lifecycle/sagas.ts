@@ -1,22 +1,21 @@
 /**
- * The steps of each operation. Every step can be repeated, so a forward saga needs no record of its progress: after a
- * crash it begins again. The last step moves the state and ends the operation in one transaction; the undo of the first
- * does the same for a saga that turned back. A step throws TurnBack when the host refused it; any other error means
+ * What each operation does, and how it is undone. Both can be repeated, so nothing is written between: after a crash
+ * the operation begins again, forward or, if it was turned back, with its undo. The last write of either moves the
+ * state and ends the operation in one transaction. `run` throws TurnBack when the host refused; any other error means
  * that the outcome is unknown, and the operation is tried again.
  *
- *   create, fork   record · machine · publish       back: destroy the machine, then ERROR (or gone, when refused at once);
- *                                                   of a group: published, or turned back, all together
- *   suspend        record · machine · publish       back: RUNNING, SUSPENDED or ERROR, by what became of the machine
- *   resume         record · machine · publish       back: likewise; never ERROR for a durable sandbox
- *   delete         machine · gone                   never turns back
+ *   create, fork   machine · publish       back: destroy the machine, then ERROR (or gone, when refused at once);
+ *                                          of a group: published, or turned back, all together
+ *   suspend        machine · publish       back: RUNNING, SUSPENDED or ERROR, by what became of the machine
+ *   resume         machine · publish       back: likewise; never ERROR for a durable sandbox
+ *   delete         machine · gone          never turns back
  *
  * If the record's host is lost, create and resume first move the record to another host; a delete ends without the
  * host.
  */
-import type { SagaStep } from "@cloche/base";
 import type { SandboxState, TransitionTrigger } from "@cloche/protocol";
-import { type Machine, MachinePhase } from "@cloche/protocol/host";
-import type { OperationInput, OperationKind } from "../database/operations.ts";
+import { MachinePhase } from "@cloche/protocol/host";
+import type { OperationKind } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
 import { follow } from "./decide.ts";
@@ -34,165 +33,125 @@ import {
 } from "./machine-steps.ts";
 import { type SagaWorld, TurnBack } from "./saga-world.ts";
 
-type Step = SagaStep<OperationInput>;
+export interface Saga {
+  run(): Promise<void>;
+  undo(): Promise<void>;
+}
 
-export function stepsOf(kind: OperationKind, world: SagaWorld): Step[] {
+export function sagaOf(kind: OperationKind, world: SagaWorld): Saga {
   switch (kind) {
     case "create":
     case "fork":
-      return creationSteps(kind, world);
+      return creation(kind, world);
     case "suspend":
-      return suspendSteps(world);
+      return suspension(world);
     case "resume":
-      return resumeSteps(world);
+      return resumption(world);
     case "delete":
-      return deletionSteps(world);
+      return deletion(world);
   }
 }
 
-function creationSteps(kind: "create" | "fork", world: SagaWorld): Step[] {
+function creation(kind: "create" | "fork", world: SagaWorld): Saga {
   const from: SandboxState = "SANDBOX_STATE_CREATING";
   const { group } = world.operation.input;
-  const call = (record: SandboxRecord): Promise<Machine> =>
-    kind === "fork"
-      ? world.host.fork(record, group?.id ?? "", world.call)
-      : world.host.create(record, world.call);
+  const isClone = kind === "fork";
   const nowRuns = (record: SandboxRecord): SandboxPatch => ({
     state: follow(from, "created"),
     ...ranNow(world, record),
     runtime: world.machines.get(record.id)?.runtime || record.runtime,
   });
-  return [
-    {
-      name: "record",
-      async do() {},
-      async undo(input) {
-        const isTold = group === undefined ? world.tellCaller() : input.isRefused === true;
-        if (isTold) return await world.endGone(from);
-        const errorMessage = world.operation.failure;
-        await world.end(from, "failed", () => ({ state: follow(from, "create_failed"), errorMessage }));
-      },
-    },
-    {
-      name: "machine",
-      async do() {
-        const isClone = kind === "fork";
+  return {
+    async run() {
+      await world.step("machine", async () => {
         if (isClone && world.isHostLost) throw new TurnBack("unavailable", lostWhileForked);
         const record = await placed(world);
         if (record === undefined) return;
         await world.inTurn(async () => {
           if (isClone) await bringSource(world, record);
-          await runningAfter(world, () => call(record));
+          await runningAfter(world, () =>
+            isClone
+              ? world.host.fork(record, group?.id ?? "", world.call)
+              : world.host.create(record, world.call),
+          );
         });
-      },
-      undo: () => destroyMachine(world),
+      });
+      await world.step("publish", () =>
+        group === undefined ? world.end(from, "ok", nowRuns) : world.endTogether(group, from, nowRuns),
+      );
     },
-    {
-      name: "publish",
-      async do() {
-        if (group === undefined) await world.end(from, "ok", nowRuns);
-        else await world.endTogether(group, from, nowRuns);
-      },
+    async undo() {
+      await destroyMachine(world);
+      const { failure: errorMessage, input } = world.operation;
+      const isTold = group === undefined ? world.tellCaller() : input.isRefused === true;
+      if (isTold) return await world.endGone(from);
+      await world.end(from, "failed", () => ({ state: follow(from, "create_failed"), errorMessage }));
     },
-  ];
+  };
 }
 
-function suspendSteps(world: SagaWorld): Step[] {
+function suspension(world: SagaWorld): Saga {
   const from: SandboxState = "SANDBOX_STATE_SUSPENDING";
-  const { sandboxId } = world.operation;
-  return [
-    {
-      name: "record",
-      async do() {},
-      async undo(input) {
-        const errorMessage = `suspend did not complete: ${world.operation.failure}`;
-        const trigger = afterSuspend[input.fate ?? "lost"];
-        await world.end(from, "failed", (record) => ({
-          state: follow(from, trigger),
-          errorMessage,
-          ...(trigger === "suspend_failed" && countedAnew(record, world.nowMs())),
-        }));
-      },
-    },
-    {
-      name: "machine",
-      async do() {
-        const diskOnly = world.operation.input.diskOnly === true;
+  const { sandboxId, input } = world.operation;
+  return {
+    async run() {
+      await world.step("machine", async () => {
         // The owner did not ask for this suspension: edges hold new requests from now on, and the pause lets running
         // ones end.
-        if (world.operation.input.isForMove === true) await world.pause(gatewayLimits.drainGraceMs);
+        if (input.isForMove === true) await world.pause(gatewayLimits.drainGraceMs);
+        const diskOnly = input.diskOnly === true;
         await reach(world, MachinePhase.SUSPENDED, () => world.host.suspend(sandboxId, diskOnly, world.call));
-      },
-      async undo(input) {
-        input.fate = await bringBack(world);
-      },
+      });
+      await world.step("publish", () =>
+        world.end(from, "ok", () => ({ state: follow(from, "suspended"), errorMessage: "" })),
+      );
     },
-    {
-      name: "publish",
-      async do() {
-        await world.end(from, "ok", () => ({ state: follow(from, "suspended"), errorMessage: "" }));
-      },
+    async undo() {
+      const trigger = afterSuspend[await bringBack(world)];
+      const errorMessage = `suspend did not complete: ${world.operation.failure}`;
+      await world.end(from, "failed", (record) => ({
+        state: follow(from, trigger),
+        errorMessage,
+        ...(trigger === "suspend_failed" && countedAnew(record, world.nowMs())),
+      }));
     },
-  ];
+  };
 }
 
-function resumeSteps(world: SagaWorld): Step[] {
+function resumption(world: SagaWorld): Saga {
   const from: SandboxState = "SANDBOX_STATE_RESUMING";
-  return [
-    {
-      name: "record",
-      async do() {},
-      async undo(input) {
-        const failure = `resume did not complete: ${world.operation.failure}`;
-        await world.end(from, "failed", (record) => {
-          switch (input.fate) {
-            case "running":
-              return { state: follow(from, "resumed"), ...ranNow(world, record) };
-            case "suspended":
-              return { state: follow(from, "resume_failed"), errorMessage: failure };
-            default:
-              return { state: follow(from, "resume_failed_for_good"), errorMessage: failure };
-          }
-        });
-      },
-    },
-    {
-      name: "machine",
-      async do() {
-        await resumeMachine(world);
-      },
-      async undo(input) {
-        input.fate = await afterResume(world);
-      },
-    },
-    {
-      name: "publish",
-      async do() {
-        const { checkpoint } = world.operation.input;
-        const words = checkpoint && { errorMessage: restartedFrom(checkpoint) };
-        await world.end(from, "ok", (record) => ({
+  return {
+    async run() {
+      await world.step("machine", () => resumeMachine(world));
+      const { checkpoint } = world.operation.input;
+      await world.step("publish", () =>
+        world.end(from, "ok", (record) => ({
           state: follow(from, "resumed"),
           ...ranNow(world, record),
-          ...words,
-        }));
-      },
+          ...(checkpoint && { errorMessage: restartedFrom(checkpoint) }),
+        })),
+      );
     },
-  ];
+    async undo() {
+      const fate = await afterResume(world);
+      const errorMessage = `resume did not complete: ${world.operation.failure}`;
+      await world.end(from, "failed", (record) =>
+        fate === "running"
+          ? { state: follow(from, "resumed"), ...ranNow(world, record) }
+          : { state: follow(from, afterFailedResume[fate]), errorMessage },
+      );
+    },
+  };
 }
 
-function deletionSteps(world: SagaWorld): Step[] {
-  return [
-    {
-      name: "machine",
-      do: () => destroyMachine(world),
+function deletion(world: SagaWorld): Saga {
+  return {
+    async run() {
+      await world.step("machine", () => destroyMachine(world));
+      await world.step("gone", () => world.endGone("SANDBOX_STATE_DELETING"));
     },
-    {
-      name: "gone",
-      async do() {
-        await world.endGone("SANDBOX_STATE_DELETING");
-      },
-    },
-  ];
+    async undo() {},
+  };
 }
 
 /** A timeout that ended in a suspension (on_timeout) starts again when the sandbox runs again. */
@@ -217,3 +176,5 @@ const afterSuspend: Record<Fate, TransitionTrigger> = {
   suspended: "suspended",
   lost: "crashed",
 };
+
+const afterFailedResume = { suspended: "resume_failed", lost: "resume_failed_for_good" } as const;

@@ -55,7 +55,6 @@ export function anOperation(changes: Partial<OperationRecord> = {}): OperationRe
     sandboxId: "sbx-none",
     kind: "create",
     direction: "forward",
-    begun: [],
     input: {},
     failure: "",
     actor: "key-1",
