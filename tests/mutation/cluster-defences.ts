@@ -264,9 +264,9 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "a machine made ahead is one gateway's only",
-    file: "packages/gateway/src/rpc/sandbox-service.ts",
-    find: "if (!(error instanceof IdTaken) ||",
-    replace: "if (error instanceof IdTaken ||",
+    file: "packages/gateway/src/rpc/new-sandboxes.ts",
+    find: "const wasFaster = [IdTaken, KeyTaken, SourceChanged];",
+    replace: "const wasFaster = [KeyTaken, SourceChanged];",
     ...gateways,
   },
   {

@@ -32,7 +32,7 @@ export const lifecycleDefences: readonly Defence[] = [
   {
     what: "an idempotency key is good for the same fields only",
     file: "packages/gateway/src/rpc/idempotency.ts",
-    find: "if (known.requestHash !== key.requestHash) throw usedOtherwise(key.key);",
+    find: "if (known !== undefined && known.requestHash !== key.requestHash) throw usedOtherwise(key.key);",
     replace: "void usedOtherwise;",
     project: "unit",
     test: "packages/gateway/src/rpc/idempotency.test.ts",

@@ -66,17 +66,28 @@ export class Placement {
    * Throws NoRoom (`unavailable`) after three hosts, or when none is left.
    */
   async place<T>(body: (choose: Choose) => Promise<T>): Promise<T> {
-    const tried = new Set<string>();
-    for (let attempt = 1; ; attempt += 1) {
+    const { choose, refused } = this.hosts();
+    for (;;) {
       try {
-        return await body((need) => this.choose(need, tried));
+        return await body(choose);
       } catch (error) {
         if (!(error instanceof NoRoom)) throw error;
-        if (error.hostId === "" || attempt === placementTries) throw this.refused(error);
-        tried.add(error.hostId);
-        this.#isFull(error.hostId);
+        refused(error);
       }
     }
+  }
+
+  /** Hosts for one machine. `refused`: the chosen host threw NoRoom; throws it as well when no other host is tried. */
+  hosts(): { choose: Choose; refused: (error: NoRoom) => void } {
+    const tried = new Set<string>();
+    return {
+      choose: (need) => this.choose(need, tried),
+      refused: (error) => {
+        if (error.hostId === "" || tried.size + 1 >= placementTries) throw this.refused(error);
+        tried.add(error.hostId);
+        this.#isFull(error.hostId);
+      },
+    };
   }
 
   /** Counts the refusal, for an autoscaler. */

@@ -4,19 +4,8 @@ import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf"
 import type { Clock } from "@cloche/base";
 import { ClocheError, isDisplayName, limits } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
-import { KeyTaken } from "../database/idempotency-keys.ts";
 import type { CallKey } from "../lifecycle/lifecycle.ts";
 import { refuse } from "./fields.ts";
-
-/** Bounds the attempts of a call whose key is taken and freed again and again. */
-const ATTEMPTS = 5;
-
-export interface KeyedWork<Answer> {
-  /** Makes the sandboxes and writes the key with them. Throws KeyTaken when another call was faster. */
-  make(key: CallKey | undefined): Promise<Answer>;
-  /** The answer for sandboxes made before; undefined: one of them is gone. */
-  again(sandboxIds: readonly string[]): Promise<Answer | undefined>;
-}
 
 export class Idempotency {
   readonly #keys: Database["idempotencyKeys"];
@@ -27,33 +16,20 @@ export class Idempotency {
     this.#clock = clock;
   }
 
-  async once<Answer>(
-    teamId: string,
-    key: CallKey | undefined,
-    { make, again }: KeyedWork<Answer>,
-  ): Promise<Answer> {
-    if (key === undefined) return await make(undefined);
-    for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
-      const known = await this.#keys.find(teamId, key.key, this.#clock.nowMs());
-      if (known === undefined) {
-        try {
-          return await make(key);
-        } catch (error) {
-          if (error instanceof KeyTaken) continue;
-          throw error;
-        }
-      }
-      if (known.requestHash !== key.requestHash) throw usedOtherwise(key.key);
-      const answer = await again(known.sandboxIds);
-      if (answer !== undefined) return answer;
-      // If the first call was refused in the end, its key is free. If the owner deleted a sandbox, the key is not free.
-      const still = await this.#keys.find(teamId, key.key, this.#clock.nowMs());
-      if (still?.sandboxIds[0] === known.sandboxIds[0]) throw deletedSince(key.key, known.sandboxIds);
-    }
-    throw new ClocheError(
-      "aborted",
-      `idempotency_key: ${shown(key.key)} is used by many calls at once; try again`,
-    );
+  /** The sandboxes of an earlier call with this key; undefined: there was none. Throws if its fields were others. */
+  async find(teamId: string, key: CallKey): Promise<readonly string[] | undefined> {
+    const known = await this.#keys.find(teamId, key.key, this.#clock.nowMs());
+    if (known !== undefined && known.requestHash !== key.requestHash) throw usedOtherwise(key.key);
+    return known?.sandboxIds;
+  }
+
+  /**
+   * For a call whose sandboxes are gone. If it was refused in the end, its key is free. If the owner deleted a sandbox,
+   * the key is not free: throws.
+   */
+  async requireFreed(teamId: string, { key }: CallKey, sandboxIds: readonly string[]): Promise<void> {
+    const still = await this.#keys.find(teamId, key, this.#clock.nowMs());
+    if (still?.sandboxIds[0] === sandboxIds[0]) throw deletedSince(key, sandboxIds);
   }
 }
 
@@ -97,6 +73,9 @@ const usedOtherwise = (key: string): ClocheError =>
     "already_exists",
     `idempotency_key: ${shown(key)} was used with other fields within the last 24 hours; use another key`,
   );
+
+export const keyIsBusy = ({ key }: CallKey): ClocheError =>
+  new ClocheError("aborted", `idempotency_key: ${shown(key)} is used by many calls at once; try again`);
 
 const deletedSince = (key: string, ids: readonly string[]): ClocheError =>
   new ClocheError(

@@ -9,34 +9,21 @@ import {
   portLinkPath,
   type RandomBytes,
 } from "@cloche/protocol";
-import type { ForkSandboxRequest, SandboxService } from "@cloche/protocol/public";
+import type { SandboxService } from "@cloche/protocol/public";
 import { CreateSandboxRequestSchema, ForkSandboxRequestSchema, SandboxState } from "@cloche/protocol/public";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import { isDurable, type SandboxRecord } from "../database/sandbox-record.ts";
-import { IdTaken } from "../database/sandboxes.ts";
-import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
-import { NoRoom } from "../database/host-reservations.ts";
+import type { Caller } from "../lifecycle/audit-log.ts";
 import type { Fleet } from "../hosts/fleet.ts";
-import type { Choose, Placement } from "../hosts/placement.ts";
 import { type CallContext, egressOf } from "../hosts/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
-import {
-  type CallKey,
-  type Lifecycle,
-  type NewSandbox,
-  type SandboxSettings,
-  tooBusy,
-} from "../lifecycle/lifecycle.ts";
-import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
-import type { Relocation } from "../lifecycle/relocation.ts";
+import type { SandboxSettings } from "../lifecycle/lifecycle.ts";
 import { gatewayLimits } from "../limits.ts";
 import { linkTokenHash } from "../routes/route-service.ts";
 import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
-import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
 import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
-import type { Creation } from "./creation.ts";
 import {
   checkpointEvery,
   displayName,
@@ -53,6 +40,7 @@ import {
   wholeWithin,
 } from "./fields.ts";
 import { callKey, Idempotency } from "./idempotency.ts";
+import { NewSandboxes, type NewSandboxesDependencies } from "./new-sandboxes.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
 import {
   checkpointMessage,
@@ -65,163 +53,38 @@ import {
 } from "./sandbox-message.ts";
 import { getUsage } from "./usage.ts";
 
-export interface SandboxServiceDependencies {
+export interface SandboxServiceDependencies
+  extends Omit<NewSandboxesDependencies, "idempotency" | "message"> {
   database: Database;
-  lifecycle: Lifecycle;
-  placement: Placement;
-  relocation: Relocation;
-  creation: Creation;
-  ready: ReadyMachines;
   fleet: Fleet;
   checkpoints: TeamCheckpoints;
-  tokens: TokenIssuer;
-  audit: AuditLog;
   clock: Clock;
   log: Log;
   randomBytes: RandomBytes;
   domains: Domains;
-  dataPlaneUrl: string;
   /** True: hosts put suspended sandboxes into storage. */
   isCluster: boolean;
-  /** Resolves when the edges know every route of this gateway, or after a short time. */
-  routesDelivered: () => Promise<void>;
 }
 
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
-  const {
-    database,
-    lifecycle,
-    placement,
-    relocation,
-    creation,
-    ready,
-    fleet,
-    tokens,
-    audit,
-    clock,
-    domains,
-  } = needs;
+  const { database, lifecycle, fleet, tokens, audit, clock, domains } = needs;
   const known = needs.checkpoints;
   const message = (record: SandboxRecord) => sandboxMessage(record, domains, needs.isCluster);
   const idempotency = new Idempotency(database.idempotencyKeys, clock);
-
-  const tokensOf = ({ teamId }: Caller, ids: readonly string[]): Promise<IssuedToken[]> =>
-    Promise.all(ids.map((id) => tokens.issue(teamId, id)));
-
-  /** The tokens are signed while the machines start. */
-  async function make(caller: Caller, kind: "create" | "fork", wanted: readonly NewSandbox[], key?: CallKey) {
-    const ids = wanted.map(({ id }) => id);
-    const release = (): void => ids.forEach((id) => ready.release(id));
-    const [records, issued] = await Promise.all([
-      lifecycle.create(caller, wanted, kind, key).finally(release),
-      tokensOf(caller, ids),
-    ]);
-    return await answerOf(records, issued);
-  }
-
-  /**
-   * The answer for sandboxes made before, in their present states, with fresh tokens; undefined: one of them is gone.
-   */
-  async function madeBefore(caller: Caller, ids: readonly string[]) {
-    const records = await Promise.all(ids.map((id) => lifecycle.made(id)));
-    const there = records.filter((one) => one !== undefined);
-    return there.length < ids.length ? undefined : await answerOf(there, await tokensOf(caller, ids));
-  }
-
-  async function answerOf(records: readonly SandboxRecord[], issued: readonly IssuedToken[]) {
-    await needs.routesDelivered();
-    const jwts = records.map((record, index) => (hasTokens(record) ? (issued[index]?.jwt ?? "") : ""));
-    const [sandbox] = records;
-    const hasToken = jwts.some((jwt) => jwt !== "");
-    return {
-      sandbox: sandbox && message(sandbox),
-      dataPlaneToken: jwts[0] ?? "",
-      // The earliest expiry, so that it holds for all tokens.
-      dataPlaneTokenExpiresAtUnix: hasToken ? Math.min(...issued.map((one) => one.expiresAtUnix)) : 0,
-      dataPlaneUrl: hasToken ? needs.dataPlaneUrl : "",
-      sandboxes: records.map(message),
-      dataPlaneTokens: jwts,
-    };
-  }
-
-  function hasTokens({ state }: SandboxRecord): boolean {
-    return state !== "SANDBOX_STATE_ERROR" && state !== "SANDBOX_STATE_DELETING";
-  }
-
-  /** Runs the body; a denial is written into the audit log before it is answered. */
-  async function audited<T>(
-    caller: Caller,
-    action: string,
-    subject: string,
-    body: () => Promise<T>,
-  ): Promise<T> {
-    try {
-      return await body();
-    } catch (error) {
-      await audit.denied(caller, action, subject, error);
-      throw error;
-    }
-  }
-
-  async function fork(caller: Caller, request: ForkSandboxRequest, call: CallContext, key?: CallKey) {
-    for (let attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
-      const answer = await forkOnce(caller, request, call, key);
-      if (answer !== undefined) return answer;
-    }
-    throw tooBusy(request.sourceSandboxId);
-  }
-
-  /** Undefined: the source has changed since it was read. */
-  async function forkOnce(caller: Caller, request: ForkSandboxRequest, call: CallContext, key?: CallKey) {
-    const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
-    return await audited(caller, "sandbox.fork", source.id, async () => {
-      lifecycle.check(source, "fork");
-      const kind = request.checkpointId === "" ? "fork" : "create";
-      const forks = (choose: Choose) =>
-        untilFree(async () => {
-          const wanted = await creation.forForks(caller, request, source, call, choose);
-          return await make(caller, kind, wanted, key);
-        });
-      if (kind === "create") return await placement.place(forks);
-      try {
-        const placed = await relocation.sourceOfFork(source, call);
-        return placed === undefined ? undefined : await forks(() => placed.hostId);
-      } catch (error) {
-        throw error instanceof NoRoom ? noRoomForForks(placement.refused(error)) : error;
-      }
-    });
-  }
+  const made = new NewSandboxes({ ...needs, idempotency, message });
 
   return {
     async createSandbox(request, context) {
       const caller = callerOf(context);
-      return await idempotency.once(
-        caller.teamId,
-        callKey("CreateSandbox", CreateSandboxRequestSchema, request),
-        {
-          make: (key) =>
-            placement.place((choose) =>
-              untilFree(async () => {
-                const wanted = await creation.forCreate(caller, request, callOf(context, caller), choose);
-                return await make(caller, "create", [wanted], key);
-              }),
-            ),
-          again: (ids) => madeBefore(caller, ids),
-        },
-      );
+      const key = callKey("CreateSandbox", CreateSandboxRequestSchema, request);
+      return await made.create(caller, request, callOf(context, caller), key);
     },
 
     async forkSandbox(request, context) {
       const caller = callerOf(context);
-      return await idempotency.once(
-        caller.teamId,
-        callKey("ForkSandbox", ForkSandboxRequestSchema, request),
-        {
-          make: (key) => fork(caller, request, callOf(context, caller), key),
-          again: (ids) => madeBefore(caller, ids),
-        },
-      );
+      const key = callKey("ForkSandbox", ForkSandboxRequestSchema, request);
+      return await made.fork(caller, request, callOf(context, caller), key);
     },
 
     async getSandbox(request, context) {
@@ -347,13 +210,16 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const { id } = request;
       if (id === "")
         throw new ClocheError("invalid_argument", "id is missing; it must be the id of a checkpoint");
-      return await audited(caller, "checkpoint.delete", id, async () => {
+      try {
         if (!isCheckpointId(id))
           throw new ClocheError("not_found", `id: there is no checkpoint ${JSON.stringify(id)}`);
         const freedBytes = await known.deleteCheckpoint(caller.teamId, id, callOf(context, caller));
         await database.audit.insert(audit.entry(caller, "checkpoint.delete", id));
         return { freedBytes };
-      });
+      } catch (error) {
+        await audit.denied(caller, "checkpoint.delete", id, error);
+        throw error;
+      }
     },
 
     getUsage: (request, context) => getUsage(database, callerOf(context).teamId, request, clock.nowMs()),
@@ -420,24 +286,3 @@ const callOf = (context: HandlerContext, caller: Caller): CallContext => ({
   signal: context.signal,
   requestId: caller.requestId,
 });
-
-/** Live forks share memory and disk with their source, so they must begin on its host. */
-const noRoomForForks = ({ retryAfterSeconds }: NoRoom): ClocheError =>
-  new ClocheError(
-    "unavailable",
-    "source_sandbox_id: its host has no room for a fork now; try again later, or save a checkpoint and fork that",
-    retryAfterSeconds === undefined ? {} : { retryAfterSeconds },
-  );
-
-/**
- * Runs `body` again, with other ids, when another gateway took an id first: ready machines are offered to all gateways.
- */
-async function untilFree<T>(body: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      return await body();
-    } catch (error) {
-      if (!(error instanceof IdTaken) || attempt === gatewayLimits.changeAttempts) throw error;
-    }
-  }
-}
