@@ -131,12 +131,10 @@ export const gatewayLimits = {
   /** How long a missing sequence number is asked for; at a start, gaps among so many of the newest count as missing. */
   changeMissingMs: 60_000,
   changeOverlap: 1_000,
-  /** Services without an API key: streams open at once, in all and from one address, bytes of a message, requests in
-   *  one stream of reflection. */
+  /** Calls of health, which need no API key: streams open at once, in all and from one address; bytes of a message. */
   openStreams: 100,
   openStreamsOfAddress: 50,
   openMessageBytes: 16_384,
-  reflectionRequests: 1_000,
   /** How often a watch of health looks. */
   healthWatchMs: 2_000,
 } as const;

@@ -38,7 +38,7 @@ import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
 import type { CallLimits } from "./call-limits.ts";
 import { answerCors, type CorsOrigins } from "./cors.ts";
 import { connectErrorFrom, plainMessage } from "../errors.ts";
-import { type CallUnderWay, callKey, openPathOf, openServices, teamServices } from "./open-services.ts";
+import { type CallUnderWay, callKey, openServices, teamServices } from "./open-services.ts";
 import { checkedBody } from "./request-body.ts";
 
 export interface HandlerDependencies {
@@ -61,7 +61,7 @@ const aliasPrefix = "/svc.public.v1.";
 const ownPrefix = "/cloche.public.v1.";
 
 const ownPathOf = (path: string): string =>
-  path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : openPathOf(path);
+  path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : path;
 
 // oxlint-disable-next-line max-lines-per-function -- one handler, whose steps share the request
 export function createHandler(needs: HandlerDependencies): GatewayHandler {

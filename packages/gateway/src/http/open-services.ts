@@ -1,7 +1,6 @@
-/** The services that need no API key: health and reflection. They cost little, and their streams are limited. */
+/** The service that needs no API key: gRPC health. It costs little, and its streams are limited. */
 import type { Hold } from "@cloche/base";
 import { Health } from "@cloche/protocol/grpc-health";
-import { ServerReflection } from "@cloche/protocol/grpc-reflection";
 import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
 import {
   Code,
@@ -13,7 +12,6 @@ import {
 import type { UniversalHandler } from "@connectrpc/connect/protocol";
 import { gatewayLimits } from "../limits.ts";
 import { grpcHealth, type HealthNeeds } from "./grpc-health.ts";
-import { grpcReflection } from "./grpc-reflection.ts";
 
 export interface CallUnderWay {
   /** Of the client. */
@@ -33,13 +31,6 @@ export const callKey = createContextKey<CallUnderWay>(
 /** The services that teams call. */
 export const teamServices = [SandboxService, ApiKeyService];
 
-// The older name of reflection, which many clients still use; its messages are the same.
-const olderReflection = "/grpc.reflection.v1alpha.";
-const reflection = "/grpc.reflection.v1.";
-
-export const openPathOf = (path: string): string =>
-  path.startsWith(olderReflection) ? reflection + path.slice(olderReflection.length) : path;
-
 /** Streams without a key, oldest first. A new one beyond the limit ends the oldest, so that nobody holds all for good. */
 class OpenStreams {
   readonly #open = new Set<CallUnderWay>();
@@ -48,7 +39,7 @@ class OpenStreams {
     const { openStreams, openStreamsOfAddress } = gatewayLimits;
     const own = [...this.#open].filter(({ address }) => address === call.address).length;
     if (own >= openStreamsOfAddress) {
-      const message = `${own} streams of health and reflection are open from this address, which is the most`;
+      const message = `${own} streams of health are open from this address, which is the most`;
       throw new ConnectError(message, Code.ResourceExhausted);
     }
     const [oldest] = this.#open;
@@ -74,9 +65,7 @@ export function openServices(
       open.enter(values.get(callKey));
     },
   });
-  const services = [...teamServices, Health, ServerReflection];
-  const names = new Set(services.map(({ typeName }) => typeName));
-  router.service(Health, grpcHealth({ ...needs, services: names }));
-  router.service(ServerReflection, grpcReflection(services));
+  const services = new Set([...teamServices, Health].map(({ typeName }) => typeName));
+  router.service(Health, grpcHealth({ ...needs, services }));
   return router.handlers;
 }
