@@ -64,10 +64,7 @@ export class Ownership {
         await clock.sleep(ownerSeenEveryMs, signal).catch(() => undefined);
         if (signal.aborted) return;
         const lost = await this.#round().catch((error: unknown) => {
-          log.warn(
-            { err: error },
-            "database or checkpoint storage could not be told that this service lives",
-          );
+          log.warn({ err: error }, "ownership renewal failed");
         });
         if (lost === undefined) continue;
         this.#parts.guard(lost);
@@ -87,7 +84,7 @@ export class Ownership {
     for (const { owned, name } of this.#hasStore ? [database, store] : [database]) {
       // A failure does no harm: the next start of this home, or three minutes without renewal, have the same effect.
       await owned.ownerSeen(this.#me.session, 0).catch((error: unknown) => {
-        log.warn({ err: error }, `${name} could not be told that this service stops`);
+        log.warn({ err: error }, `ownership release failed: ${name}`);
       });
     }
   }

@@ -70,7 +70,7 @@ export class Member {
       if (!lease.awaitsAdmission) return;
       const destroyed = await destroyAllBut(operations, ids);
       const fields = { admitted: ids.size, destroyed };
-      operations.log.warn(fields, "a gateway said which machines are still this host's");
+      operations.log.warn(fields, "admission: the gateway listed the machines of this host");
       await lease.admit();
     };
     return {

@@ -135,7 +135,7 @@ class GuestService {
     };
     // The answer does not wait for the files; data plane requests and the next call of the host do.
     identity.writing(writeIdentity(spawner.guest, files, log), () =>
-      log.warn("the identity's files are still not written: nobody waits for them any longer"),
+      log.warn("the identity's files are not written yet; the wait for them has ended"),
     );
     identity.become({ id, verifier, env, dnsServers, hostname });
     const wanted = request.startServices ? services.wanted() : [];
@@ -206,7 +206,7 @@ class GuestService {
     // A new guest on a disk that may have another sandbox's host name. The machine-id on the disk stays.
     const { hostname, dnsServers } = identity;
     identity.writing(writeIdentity(spawner.guest, { hostname, dnsServers, machineId: undefined }, log), () =>
-      log.warn("the identity's files are still not written: nobody waits for them any longer"),
+      log.warn("the identity's files are not written yet; the wait for them has ended"),
     );
     if (names.length > 0) await identity.beingWritten;
     const { started, failed } = await services.startAll(names);

@@ -61,7 +61,7 @@ export class SharedSigningKeys {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
     this.#use = use;
-    const failed = (err: unknown) => log.warn({ err }, "the signing keys could not be looked at, or told");
+    const failed = (err: unknown) => log.warn({ err }, "refresh of the signing keys failed");
     this.#running = regularly({ everyMs: lookEveryMs, first: "later", clock, signal, failed }, () =>
       this.#inTurn(() => this.#look()),
     );

@@ -100,7 +100,7 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
   // Not before recovery: a machine that is not recovered yet may own these resources.
   void host.recovered
     .then(() => network.reclaim())
-    .catch((error: unknown) => log.warn({ err: error }, "network that nobody has was not given back"));
+    .catch((error: unknown) => log.warn({ err: error }, "unowned network not released"));
   const released = runsc.released?.toISOString().slice(0, 10);
   return {
     host,
@@ -112,7 +112,7 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
       // Running machines of all services on this computer, and suspended ones of this service.
       const records = [join(pool.dir, "machines"), ...(await runningUnits())];
       const pruned = await pruneArtifacts({ cache: config.cache, records, nowMs: systemClock.nowMs() });
-      log.info({ ...pruned }, "artifacts that nobody needs were removed");
+      log.info({ ...pruned }, "unused artifacts removed");
       return pruned;
     },
   };

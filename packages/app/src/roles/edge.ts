@@ -96,7 +96,7 @@ function followCertificate(
         current = next;
         log.info({}, "clients are served with a new certificate");
       } catch (error) {
-        log.debug({ err: error }, "the served certificate could not be looked at");
+        log.debug({ err: error }, "check of the served certificate failed");
       }
     }
   })().catch(() => undefined);

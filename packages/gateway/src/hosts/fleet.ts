@@ -150,7 +150,7 @@ export class Fleet {
         await call(host);
       } catch (error) {
         if (!this.isCluster) throw error;
-        this.#log.warn({ err: error, host_id: id }, `${what} could not be told to a host`);
+        this.#log.warn({ err: error, host_id: id }, `${what} not sent to a host`);
       }
     });
     await Promise.all(calls);

@@ -69,7 +69,7 @@ export class HostDirectory {
   async #watch(): Promise<void> {
     const failed = (err: unknown): void => {
       this.#watchingSinceMs = undefined;
-      this.#log.warn({ err }, "the leases of hosts could not be looked at");
+      this.#log.warn({ err }, "check of host leases failed");
     };
     const { signal } = this.#stop;
     const regular = { everyMs: hostRenewMs, first: "now", clock: this.#clock, signal, failed } as const;

@@ -83,8 +83,7 @@ export class HostWatches implements Watches {
   look(): Promise<void> {
     this.#looking ??= this.#look()
       .catch((err: unknown) => {
-        if (!this.#stop.signal.aborted)
-          this.#needs.log.warn({ err }, "the watches of hosts could not be renewed");
+        if (!this.#stop.signal.aborted) this.#needs.log.warn({ err }, "renewal of host watches failed");
       })
       .finally(() => (this.#looking = undefined));
     return this.#looking;

@@ -52,7 +52,7 @@ export class GatewayCount {
   async #regularly(): Promise<void> {
     const { signal } = this.#stop;
     const failed = (err: unknown) =>
-      this.#log.warn({ err, count: this.#count }, "gateways could not be counted; the last count holds");
+      this.#log.warn({ err, count: this.#count }, "count of gateways failed; the last count holds");
     const regular = { everyMs: gatewayRenewMs, first: "later", clock: this.#clock, signal, failed } as const;
     await regularly(regular, () => this.#look());
   }

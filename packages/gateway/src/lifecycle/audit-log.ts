@@ -81,7 +81,7 @@ export class AuditLog {
     try {
       await this.#audit.insert(entry);
     } catch (cause) {
-      this.#log.error({ err: cause, request_id: entry.requestId }, "an audit entry could not be written");
+      this.#log.error({ err: cause, request_id: entry.requestId }, "audit entry not written");
     }
   }
 

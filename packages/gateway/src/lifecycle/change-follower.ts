@@ -81,7 +81,7 @@ export class ChangeFollower {
     while (!this.#stop.signal.aborted) {
       this.#isTold = false;
       await this.#look().catch((err: unknown) =>
-        log.warn({ err }, "changes of other gateways could not be read"),
+        log.warn({ err }, "reading changes of other gateways failed"),
       );
       if (this.#isTold || this.#stop.signal.aborted) continue;
       this.#wake = new AbortController();

@@ -50,7 +50,7 @@ export class Checkpointer {
   async #run(): Promise<void> {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
-    const failed = (err: unknown) => log.warn({ err }, "checkpoints that are due could not be looked for");
+    const failed = (err: unknown) => log.warn({ err }, "search for due checkpoints failed");
     const everyMs = gatewayLimits.checkpointLookMs;
     await regularly({ everyMs, first: "later", clock, signal, failed }, () => this.#takeDue());
   }
@@ -74,7 +74,7 @@ export class Checkpointer {
       await this.#dropOld(record);
     } catch (error) {
       if (!this.#stop.signal.aborted)
-        log.warn({ err: error, sandbox_id: record.id }, "a checkpoint that was due could not be taken");
+        log.warn({ err: error, sandbox_id: record.id }, "automatic checkpoint failed");
     } finally {
       release();
     }

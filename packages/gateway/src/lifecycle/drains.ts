@@ -60,7 +60,7 @@ export class Drains {
   async #run(): Promise<void> {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
-    const failed = (err: unknown) => log.warn({ err }, "moves to other hosts could not be looked at");
+    const failed = (err: unknown) => log.warn({ err }, "check of moves to other hosts failed");
     const everyMs = gatewayLimits.drainLookMs;
     await regularly({ everyMs, first: "now", clock, signal, failed }, () => this.#look());
   }

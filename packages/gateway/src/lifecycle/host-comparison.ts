@@ -87,7 +87,7 @@ export class HostComparison {
       .catch((error: unknown) => {
         if (this.#stop.signal.aborted) return;
         const fields = { err: error, host_id: hostId };
-        this.#needs.log.warn(fields, "the comparison with the host's machines could not be completed");
+        this.#needs.log.warn(fields, "comparison with the host's machines failed");
       })
       .finally(() => this.#passes.delete(pass));
     this.#passes.add(pass);

@@ -58,7 +58,7 @@ export class OperationLeases {
   async #regularly(look: () => Promise<void>): Promise<void> {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
-    const failed = (err: unknown) => log.warn({ err }, "the leases of operations could not be looked at");
+    const failed = (err: unknown) => log.warn({ err }, "check of operation leases failed");
     await regularly({ everyMs: operationLookMs, first: "now", clock, signal, failed }, look);
   }
 

@@ -324,7 +324,7 @@ export class OperationRunner {
     const call = { signal: AbortSignal.timeout(gatewayLimits.hostQueryMs), requestId: "" };
     const end = async () => await this.#needs.fleet.calls(group.hostId ?? "").endForkGroup(group.id, call);
     await end().catch((err: unknown) =>
-      this.#needs.log.warn({ err }, "a snapshot of forks is left to be swept"),
+      this.#needs.log.warn({ err }, "snapshot of a fork group not removed; the sweep removes it"),
     );
   }
 }

@@ -118,7 +118,7 @@ export class Reconciler {
         if (!this.#stop.signal.aborted) {
           this.#needs.log.warn(
             { err: error, sandbox_id: sandboxId },
-            "a sandbox could not be compared with its machine",
+            "comparison of a sandbox with its machine failed",
           );
         }
       } finally {

@@ -73,6 +73,6 @@ export class UsageWatch {
   }
 
   readonly #notNoted = (error: unknown): void => {
-    this.#log.warn({ err: error }, "how far a machine has run could not be noted");
+    this.#log.warn({ err: error }, "run time of a machine not recorded");
   };
 }

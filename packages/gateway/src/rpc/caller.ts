@@ -63,7 +63,7 @@ export class Authenticator {
     if (last !== undefined && nowMs - last < gatewayLimits.apiKeyTouchMs) return;
     this.#touchedAtMs.set(keyId, nowMs);
     this.#apiKeys.touch(keyId, nowMs).catch((error: unknown) => {
-      this.#log.warn({ err: error }, "the last use of an API key could not be noted");
+      this.#log.warn({ err: error }, "last use of an API key not recorded");
     });
   }
 }

@@ -274,7 +274,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     const call = { signal: AbortSignal.timeout(gatewayLimits.hostQueryMs), requestId: "" };
     const tell = async () => await fleet.calls(record.hostId).update(record.id, change, call);
     tell().catch((error: unknown) => {
-      needs.log.warn({ err: error, sandbox_id: record.id }, "the host could not be told of changed settings");
+      needs.log.warn({ err: error, sandbox_id: record.id }, "changed settings not sent to the host");
     });
   }
 }

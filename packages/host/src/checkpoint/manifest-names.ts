@@ -51,10 +51,10 @@ export class ManifestNames {
     try {
       await this.#forgetOldTemplates();
       const removed = await archive.sweep(() => this.#packsOfOthers(""));
-      if (removed > 0) log.info({ removed }, "packs that nobody names were removed from storage");
+      if (removed > 0) log.info({ removed }, "unreferenced packs removed from storage");
     } catch (error) {
       if (!(error instanceof UnknownPacks)) throw error;
-      log.error({ err: error }, "no pack was removed from storage, since nobody knows which are needed");
+      log.error({ err: error }, "no pack removed from storage: the packs in use are unknown");
     }
   }
 

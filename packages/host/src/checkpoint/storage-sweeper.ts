@@ -67,7 +67,7 @@ export class StorageSweeper {
       for (const folder of FOLDERS) removed += await this.#sweepFolder(folder);
       await words.swept([], true);
     }
-    if (removed > 0) log.info({ removed }, "objects that nobody names were removed from storage");
+    if (removed > 0) log.info({ removed }, "unreferenced objects removed from storage");
     return removed;
   }
 

@@ -187,7 +187,7 @@ export class HostLease implements FencedLease {
       if (this.isHeld && status.frozen > 0) log.error({ ...status }, "machines did not thaw");
     };
     guard.until(untilMs).then(told, (err: unknown) => {
-      if (!this.#stop.signal.aborted) log.error({ err }, "the guard was not told of the lease");
+      if (!this.#stop.signal.aborted) log.error({ err }, "lease not sent to the guard");
     });
   }
 

@@ -83,5 +83,5 @@ export async function giveUp(
 ): Promise<void> {
   await machines
     .move(id, "gave_up", { errorMessage }, { durable: true })
-    .catch((err: unknown) => log.error({ err, sandbox_id: id }, "could not be noted"));
+    .catch((err: unknown) => log.error({ err, sandbox_id: id }, "failure not recorded"));
 }

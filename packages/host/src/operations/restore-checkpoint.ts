@@ -89,7 +89,10 @@ export async function finishRestore(parts: RestoreParts, id: string): Promise<vo
   try {
     await carryOut(parts, id);
   } catch (error) {
-    log.warn({ err: error, sandbox_id: id }, "restore could not be carried through");
+    log.warn(
+      { err: error, sandbox_id: id },
+      "a restore cut off by a crash could not be completed; it is undone",
+    );
     await turnBack(parts, id);
   } finally {
     machines.setBusy(id, false);

@@ -111,7 +111,7 @@ export async function stopForGood(
     await machines.move(id, "ended", { agentHost: "", errorMessage: withoutMemory(why) });
     await journal.remove(id);
   } catch (err) {
-    log.error({ err, sandbox_id: id }, "a machine that did not go on could not be stopped");
+    log.error({ err, sandbox_id: id }, "a machine that did not resume could not be stopped");
     await machines.move(id, "gave_up", { errorMessage: why });
   }
 }

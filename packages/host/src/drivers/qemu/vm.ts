@@ -194,7 +194,7 @@ export class Vm {
       await vm.#settleSwap();
       return vm;
     } catch (err) {
-      environment.log.warn({ err, sandbox_id: files.id }, "a machine's process lives but is of no use");
+      environment.log.warn({ err, sandbox_id: files.id }, "a machine's process runs but cannot be adopted");
       qmp?.close();
       return undefined;
     }

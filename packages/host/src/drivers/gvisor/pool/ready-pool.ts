@@ -118,7 +118,7 @@ export class ReadyPool implements ReadyMachines {
       });
     } catch (error) {
       // A ready machine may have ended while it waited: fall back to making one.
-      log.warn({ err: error }, "a machine kept ready does not work: making one instead");
+      log.warn({ err: error }, "a ready machine is broken; starting another");
       return undefined;
     } finally {
       leave();

@@ -89,7 +89,7 @@ export class StormWatch {
       await this.#lookClosely(machine);
     } catch (err) {
       // The machine may have ended; exit-watch.ts reports that.
-      this.#log.debug({ err, sandbox_id: machine.id }, "a machine could not be looked at");
+      this.#log.debug({ err, sandbox_id: machine.id }, "check of a machine for a fork bomb failed");
     }
   }
 
