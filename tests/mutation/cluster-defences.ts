@@ -208,7 +208,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "a gateway that dies loses no audit event of its hosts",
-    file: "packages/gateway/src/hosts/told-events.ts",
+    file: "packages/gateway/src/hosts/reported-events.ts",
     find: "for (const { event } of this.#fresh(hostId)) this.#note(event);",
     replace: "",
     ...fleet,

@@ -7,7 +7,7 @@ import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
 import { type Clock, type Log, type Owner, ownerSeenEveryMs, ownerVerdict } from "@cloche/base";
 import { ClocheError, newSessionId, type RandomBytes } from "@cloche/protocol";
-import { inUse, isTheirs, quicker, wordsOf } from "./ownership-words.ts";
+import { inUse, isTheirs, quicker, descriptionOf } from "./ownership-messages.ts";
 import type { Place } from "./owned-place.ts";
 import { ensureInstallation } from "./setup/installation.ts";
 
@@ -135,7 +135,9 @@ export async function takeOver(parts: OwnershipParts, force: boolean): Promise<s
   for (const { place, owner, isOurs } of found) {
     if (isOurs) lines.push(`${place.name} is this installation's already`);
     else if (await place.owned.replaceOwner(owner, me))
-      lines.push(`${place.name} is this installation's now; before, ${owner ? wordsOf(owner) : "nobody's"}`);
+      lines.push(
+        `${place.name} is this installation's now; before, ${owner ? descriptionOf(owner) : "nobody's"}`,
+      );
     else throw quicker(place);
   }
   return lines;
@@ -158,7 +160,7 @@ async function lookAt(place: Place, me: Owner, nowMs: number): Promise<Owner | u
 
 async function lostTo(place: Place): Promise<string> {
   const owner = await place.owned.owner();
-  return `${place.name} was taken over${owner === undefined ? "" : `: it is used by ${wordsOf(owner)}`}`;
+  return `${place.name} was taken over${owner === undefined ? "" : `: it is used by ${descriptionOf(owner)}`}`;
 }
 
 function outOfReach(error: unknown): "out of reach" {

@@ -25,7 +25,7 @@ import type { Team } from "./database/teams.ts";
 import { Fleet, type FleetListener } from "./hosts/fleet.ts";
 import type { HostConnector } from "./hosts/fleet-host.ts";
 import { HostWatches, watchesAll } from "./hosts/host-watches.ts";
-import { ToldEvents } from "./hosts/told-events.ts";
+import { ReportedEvents } from "./hosts/reported-events.ts";
 import { Placement, type PlacementStrategy } from "./hosts/placement.ts";
 import { CallLimits } from "./http/call-limits.ts";
 import { GatewayCount } from "./http/gateway-count.ts";
@@ -185,7 +185,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   );
   const reachable = (): string[] => fleet.ids().filter((id) => fleet.isSyncedWith(id));
   const onGained = (id: string): void => {
-    toldEvents.gained(id);
+    reportedEvents.gained(id);
     comparison.gained(id);
   };
   const gateways = (): number => gatewayCount?.count ?? 1;
@@ -259,7 +259,11 @@ export function createGateway(options: GatewayOptions): Gateway {
     log,
     pushKeys: (host) => pushKeys(host),
   });
-  const toldEvents = new ToldEvents(watches, (event) => void audit.told(event, fleet.isCluster), clock);
+  const reportedEvents = new ReportedEvents(
+    watches,
+    (event) => void audit.reported(event, fleet.isCluster),
+    clock,
+  );
   const expiry = new Expiry(database, records, lifecycle, clock, log);
   const { sandboxes } = database;
   const checkpoints = teamCheckpoints(fleet, database.storedNames);
@@ -339,7 +343,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     },
     idle: (host, id) => reconciler.idle(host, id),
     ready: (host, machines) => readyMachines.offer(host, machines),
-    audit: (host, event) => toldEvents.told(host, event),
+    audit: (host, event) => reportedEvents.report(host, event),
     hostChanged(host) {
       table.hostChanged(host);
       if (fleet.row(host)?.awaitsAdmission === true) comparison.gained(host);

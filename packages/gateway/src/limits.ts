@@ -85,8 +85,8 @@ export const gatewayLimits = {
   hostWatchesAtOnce: 50,
   hostsConnectedAtOnce: 3,
   /** Audit events of hosts watched by others: remembered for longer than a watch takes to change hands; how many. */
-  toldEventsMs: 30_000,
-  toldEventsMax: 1_000,
+  reportedEventsMs: 30_000,
+  reportedEventsMax: 1_000,
   /** Whole hosts that are compared at once. */
   hostsComparedAtOnce: 8,
   /** Placement: hosts tried, hosts compared by each strategy, and how full `packed` makes a host while others fit. */

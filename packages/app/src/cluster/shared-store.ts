@@ -9,7 +9,7 @@ import { type Clock, type Log, ownerSeenEveryMs } from "@cloche/base";
 import type { GuardedStore } from "@cloche/host";
 import { ClocheError } from "@cloche/protocol";
 import type { Place } from "../owned-place.ts";
-import { wordsOf } from "../ownership-words.ts";
+import { descriptionOf } from "../ownership-messages.ts";
 
 export interface SharedStoreNeeds {
   /** Shut; opened when it is known to be the cluster's. */
@@ -35,7 +35,9 @@ async function isChecked({ blobs, place, installation, log }: SharedStoreNeeds):
     try {
       const owner = await place.owned.owner();
       if (owner?.installation !== installation.id) {
-        const whose = owner ? `belongs to another installation: ${wordsOf(owner)}` : "belongs to no cluster";
+        const whose = owner
+          ? `belongs to another installation: ${descriptionOf(owner)}`
+          : "belongs to no cluster";
         throw new ClocheError(
           "failed_precondition",
           `${place.name} ${whose}. Set ${place.setting} to the storage of this host's cluster (${installation.id}): ` +

@@ -7,19 +7,20 @@ export class StopFailed extends AggregateError {
   override readonly name = "StopFailed";
 
   constructor(failures: readonly { part: string; error: unknown }[]) {
-    const words = failures.map(({ part, error }) => `${part}: ${wordsOf(error)}`);
+    const reasons = failures.map(({ part, error }) => `${part}: ${reasonOf(error)}`);
     super(
       failures.map(({ error }) => error),
-      `stopping was not complete: ${words.join("; ")}`,
+      `stopping was not complete: ${reasons.join("; ")}`,
     );
   }
 }
 
 /** The message of an error with the messages of those that it joins. */
-function wordsOf(error: unknown): string {
-  if (error instanceof AggregateError && error.errors.length > 0) return error.errors.map(wordsOf).join("; ");
+function reasonOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0)
+    return error.errors.map(reasonOf).join("; ");
   if (error instanceof ClocheError && error.code === "internal" && error.cause !== undefined)
-    return wordsOf(error.cause);
+    return reasonOf(error.cause);
   return error instanceof Error ? error.message : String(error);
 }
 

@@ -48,16 +48,16 @@ export class AuditLog {
   }
 
   /**
-   * The entry for the end of an operation. `words`: the sandbox's new message, used when the operation did not fail.
+   * The entry for the end of an operation. `message`: the sandbox's new message, used when the operation did not fail.
    */
-  doneEntry(operation: OperationRecord, teamId: string, result: string, words = ""): AuditEntry {
+  doneEntry(operation: OperationRecord, teamId: string, result: string, message = ""): AuditEntry {
     const caller = { teamId, actor: operation.actor, requestId: operation.requestId };
     return this.entry(
       caller,
       `sandbox.${operation.kind}.done`,
       operation.sandboxId,
       result,
-      operation.failure || words,
+      operation.failure || message,
     );
   }
 
@@ -68,7 +68,7 @@ export class AuditLog {
   }
 
   /** Writes an event that a host reported. `once`: one entry, even if several gateways write it. Never throws. */
-  async told(event: AuditEvent, once = false): Promise<void> {
+  async reported(event: AuditEvent, once = false): Promise<void> {
     const { teamId, actor, action, subject, requestId, result, detail } = event;
     const atMs = Number(event.atUnixMs);
     const entry = this.entry({ teamId, actor, requestId }, action, subject, result, detail);

@@ -27,13 +27,13 @@ export interface ChangeFollowerDependencies {
 }
 
 /** The abort reason of every notification. Created once, because creating an error captures a stack. */
-const isTold = new Error("there are changes");
+const hasChanges = new Error("there are changes");
 
 export class ChangeFollower {
   readonly #needs: ChangeFollowerDependencies;
   readonly #stop = new AbortController();
   #wake = new AbortController();
-  #isTold = false;
+  #hasChanges = false;
   #last = 0;
   /** Sequence numbers that were passed over, and when. */
   readonly #missing = new Map<number, number>();
@@ -61,8 +61,8 @@ export class ChangeFollower {
   }
 
   #told(): void {
-    this.#isTold = true;
-    this.#wake.abort(isTold);
+    this.#hasChanges = true;
+    this.#wake.abort(hasChanges);
   }
 
   /** Sets the position, then reads all records. Gaps among the newest numbers are missing: they may still commit. */
@@ -79,11 +79,11 @@ export class ChangeFollower {
   async #follow(): Promise<void> {
     const { clock, log } = this.#needs;
     while (!this.#stop.signal.aborted) {
-      this.#isTold = false;
+      this.#hasChanges = false;
       await this.#look().catch((err: unknown) =>
         log.warn({ err }, "reading changes of other gateways failed"),
       );
-      if (this.#isTold || this.#stop.signal.aborted) continue;
+      if (this.#hasChanges || this.#stop.signal.aborted) continue;
       this.#wake = new AbortController();
       await clock.sleep(changeLookMs, this.#wake.signal).catch(() => undefined);
     }

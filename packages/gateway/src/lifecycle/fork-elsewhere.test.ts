@@ -3,7 +3,7 @@ import { MachinePhase } from "@cloche/protocol/host";
 import { afterEach, describe, expect, it } from "vitest";
 import { imageOf } from "../database/sandbox-record.ts";
 import { LossWorld } from "../testing/loss-world.ts";
-import { forkWaitsForAnswer, forkWaitsForHost, forkWaitsForStorage } from "./host-loss-words.ts";
+import { forkWaitsForAnswer, forkWaitsForHost, forkWaitsForStorage } from "./host-loss-messages.ts";
 
 const R = "SANDBOX_STATE_RUNNING";
 const S = "SANDBOX_STATE_SUSPENDED";

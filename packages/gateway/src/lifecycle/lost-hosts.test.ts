@@ -3,7 +3,7 @@ import { MachinePhase } from "@cloche/protocol/host";
 import { Code } from "@connectrpc/connect";
 import { afterEach, describe, expect, it } from "vitest";
 import { LossWorld } from "../testing/loss-world.ts";
-import { lostWithHost, lostWithoutCheckpoint, waitsForHost } from "./host-loss-words.ts";
+import { lostWithHost, lostWithoutCheckpoint, waitsForHost } from "./host-loss-messages.ts";
 
 const R = "SANDBOX_STATE_RUNNING";
 const S = "SANDBOX_STATE_SUSPENDED";

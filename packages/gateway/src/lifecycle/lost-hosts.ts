@@ -23,7 +23,7 @@ import { gatewayLimits } from "../limits.ts";
 import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
 import type { AuditLog, Caller } from "./audit-log.ts";
 import { decideRemedy, follow } from "./decide.ts";
-import { lostWithHost, lostWithoutCheckpoint, waitsForHost } from "./host-loss-words.ts";
+import { lostWithHost, lostWithoutCheckpoint, waitsForHost } from "./host-loss-messages.ts";
 import { newOperation } from "./lifecycle.ts";
 import type { OperationRunner } from "./operation-runner.ts";
 import type { Records } from "./records.ts";

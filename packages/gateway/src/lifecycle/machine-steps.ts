@@ -6,7 +6,7 @@ import { MachinePhase, type Machine } from "@cloche/protocol/host";
 import { NoRoom } from "../database/host-reservations.ts";
 import { imageOf, type SandboxRecord } from "../database/sandbox-record.ts";
 import { HostError } from "../hosts/host-calls.ts";
-import { waitsForHost } from "./host-loss-words.ts";
+import { waitsForHost } from "./host-loss-messages.ts";
 import { type SagaWorld, TurnBack } from "./saga-world.ts";
 
 /** Skips a lost host, which destroys its copy itself before it serves again. */

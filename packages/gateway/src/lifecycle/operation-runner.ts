@@ -288,7 +288,7 @@ export class OperationRunner {
       endTogether: (group, from, patch) =>
         this.#groups.arrive(group, sandboxId, signal, (all) => this.#ends.publish(all, group, from, patch)),
       endGone: (from) => this.#ends.gone(operation, from, attempt.known),
-      tellCaller: () => {
+      refusedCaller: () => {
         const caller = this.#callers.get(operation.id);
         if (!caller?.isWaiting || attempt.failure === undefined || !refusalCodes.has(attempt.failure.code))
           return false;

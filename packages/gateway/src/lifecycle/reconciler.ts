@@ -50,7 +50,7 @@ export class Reconciler {
   /** Bounds how many sandboxes are compared at once. */
   readonly #turns = new Turns(gatewayLimits.reconcileConcurrency);
   /** By sandbox, the last message of a running machine about its restart that was written into the record. */
-  readonly #said = new Map<string, string>();
+  readonly #reported = new Map<string, string>();
 
   constructor(needs: ReconcilerDependencies) {
     this.#needs = needs;
@@ -89,7 +89,7 @@ export class Reconciler {
     // Check the former host too, even when another gateway watches it: a copy left there must go.
     if (fleet.ids().includes(movedFrom)) void this.check(movedFrom, sandboxId);
     if (written !== undefined && isAsItShould(written, fleet.machine(sandboxId, written.hostId)))
-      return void this.#said.delete(sandboxId);
+      return void this.#reported.delete(sandboxId);
     const [only = ""] = fleet.ids();
     const record =
       written ?? (fleet.isCluster ? await records.get(sandboxId).catch(() => undefined) : undefined);
@@ -100,7 +100,7 @@ export class Reconciler {
     const { fleet, watches } = this.#needs;
     if (record === undefined || !settledStates.has(record.state) || !watches.isMine(record.hostId)) return;
     const machine = fleet.machine(record.id, record.hostId);
-    if (machine?.errorMessage === "") this.#said.delete(record.id);
+    if (machine?.errorMessage === "") this.#reported.delete(record.id);
     if (isDue(record, machine)) this.changed(record.hostId, record.id);
   }
 
@@ -146,7 +146,7 @@ export class Reconciler {
     // The record changed meanwhile: the machine may have been read before that change, the record after it.
     if (record?.generation !== before?.generation) return this.#later(hostId, sandboxId);
     if (record === undefined || isElsewhere(record)) {
-      if (record === undefined) this.#said.delete(sandboxId);
+      if (record === undefined) this.#reported.delete(sandboxId);
       return await this.#destroyUnknown(hostId, sandboxId, machine, record);
     }
     if (machine === undefined) fleet.machinesOf(hostId).forget(sandboxId);
@@ -179,7 +179,7 @@ export class Reconciler {
     switch (remedy.kind) {
       case "none":
         await this.#takeImage(record, machine);
-        return await this.#takeWords(caller, record, machine);
+        return await this.#takeMessage(caller, record, machine);
       case "bring_back": {
         const operation = this.#operation(caller, record, "resume");
         const entry = audit.entry(caller, "sandbox.resume", record.id, "ok", "the machine was not running");
@@ -230,23 +230,23 @@ export class Reconciler {
    * machine: then only the message is written into the record. Each message is written once, so that it does not
    * replace later messages.
    */
-  async #takeWords(caller: Caller, record: SandboxRecord, machine: Machine | undefined): Promise<void> {
-    const words = machine?.phase === MachinePhase.RUNNING ? machine.errorMessage : "";
-    if (words === "") this.#said.delete(record.id);
-    if (words === "" || words === this.#said.get(record.id)) return;
+  async #takeMessage(caller: Caller, record: SandboxRecord, machine: Machine | undefined): Promise<void> {
+    const message = machine?.phase === MachinePhase.RUNNING ? machine.errorMessage : "";
+    if (message === "") this.#reported.delete(record.id);
+    if (message === "" || message === this.#reported.get(record.id)) return;
     if (record.state !== "SANDBOX_STATE_RUNNING") return;
     // The message was written before this gateway started.
-    if (words === record.errorMessage) return void this.#said.set(record.id, words);
-    const entry = this.#needs.audit.entry(caller, "sandbox.restart", record.id, "ok", words);
-    const changed = await this.#needs.records.change(record, { errorMessage: words }, { audit: entry });
-    if (changed !== undefined) this.#said.set(record.id, words);
+    if (message === record.errorMessage) return void this.#reported.set(record.id, message);
+    const entry = this.#needs.audit.entry(caller, "sandbox.restart", record.id, "ok", message);
+    const changed = await this.#needs.records.change(record, { errorMessage: message }, { audit: entry });
+    if (changed !== undefined) this.#reported.set(record.id, message);
   }
 
   /** The lost host is back: clears mark and message of the loss. Without its machine a sandbox stays in ERROR. */
   async #hostReturned(caller: Caller, record: SandboxRecord): Promise<void> {
-    const words = record.state === "SANDBOX_STATE_SUSPENDED" ? { errorMessage: "" } : {};
+    const cleared = record.state === "SANDBOX_STATE_SUSPENDED" ? { errorMessage: "" } : {};
     const entry = this.#needs.audit.entry(caller, "sandbox.host_returned", record.id);
-    await this.#needs.records.change(record, { isHostLost: false, ...words }, { audit: entry });
+    await this.#needs.records.change(record, { isHostLost: false, ...cleared }, { audit: entry });
   }
 
   /** Notes the stored image. The record was SUSPENDED and unchanged meanwhile, so the image is of this suspension. */

@@ -25,7 +25,7 @@ import {
   forkWaitsForHost,
   forkWaitsForStorage,
   waitsForHost,
-} from "./host-loss-words.ts";
+} from "./host-loss-messages.ts";
 import type { Records } from "./records.ts";
 
 export interface Place {
@@ -101,8 +101,8 @@ export class Relocation {
     const stays = own === "first" || record.state !== "SANDBOX_STATE_SUSPENDED";
     if (stays && (await this.#answers(record, call))) return record;
     if (record.image === "") {
-      const words = own === "never" ? forkWaitsForHost : stays ? forkWaitsForAnswer : forkWaitsForStorage;
-      throw new ClocheError("unavailable", `source_sandbox_id: ${words}`, {
+      const message = own === "never" ? forkWaitsForHost : stays ? forkWaitsForAnswer : forkWaitsForStorage;
+      throw new ClocheError("unavailable", `source_sandbox_id: ${message}`, {
         retryAfterSeconds: gatewayLimits.noHostRetrySeconds,
       });
     }

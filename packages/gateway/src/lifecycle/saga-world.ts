@@ -53,5 +53,5 @@ export interface SagaWorld {
   /** Ends the operation and removes the record. */
   endGone(from: SandboxState): Promise<void>;
   /** True when the caller still waits and gets the failure as its answer: then the record is removed. */
-  tellCaller(): boolean;
+  refusedCaller(): boolean;
 }

@@ -19,7 +19,7 @@ import type { OperationKind } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
 import { follow } from "./decide.ts";
-import { lostWhileForked, restartedFrom } from "./host-loss-words.ts";
+import { lostWhileForked, restartedFrom } from "./host-loss-messages.ts";
 import {
   afterResume,
   bringBack,
@@ -83,8 +83,8 @@ function creation(kind: "create" | "fork", world: SagaWorld): Saga {
     async undo() {
       await destroyMachine(world);
       const { failure: errorMessage, input } = world.operation;
-      const isTold = group === undefined ? world.tellCaller() : input.isRefused === true;
-      if (isTold) return await world.endGone(from);
+      const isAnswered = group === undefined ? world.refusedCaller() : input.isRefused === true;
+      if (isAnswered) return await world.endGone(from);
       await world.end(from, "failed", () => ({ state: follow(from, "create_failed"), errorMessage }));
     },
   };

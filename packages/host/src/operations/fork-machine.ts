@@ -7,7 +7,7 @@ import { snapshotDisk } from "../drivers/driver.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import { createMachine } from "./create-machine.ts";
-import { withoutMemory, withServices } from "./cold-start-words.ts";
+import { withoutMemory, withServices } from "./cold-start-messages.ts";
 import { DURABLE, machineStep, restoreStep } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { TakenSnapshot } from "./shared-snapshots.ts";
@@ -52,7 +52,7 @@ export async function forkMachine(
   return machines.get(spec.id);
 }
 
-const wordsOf = (services: { started: string[]; failed: string[] }): string =>
+const coldStartMessage = (services: { started: string[]; failed: string[] }): string =>
   withServices(withoutMemory("its source was suspended without it"), services);
 
 export function forkSteps(parts: OperationParts): SagaStep<ForkContext>[] {
@@ -109,7 +109,7 @@ export function forkSteps(parts: OperationParts): SagaStep<ForkContext>[] {
     {
       name: "commit",
       async do(context) {
-        const errorMessage = context.services === undefined ? "" : wordsOf(context.services);
+        const errorMessage = context.services === undefined ? "" : coldStartMessage(context.services);
         await machines.move(context.spec.id, "started", { errorMessage }, DURABLE);
       },
     },

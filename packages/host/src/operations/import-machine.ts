@@ -12,7 +12,7 @@ import type { StoredImageNote } from "../machines/stored-image-note.ts";
 import type { StoredImages } from "../images/stored-images.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
-import { withoutMemory } from "./cold-start-words.ts";
+import { withoutMemory } from "./cold-start-messages.ts";
 import { snapshotOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
 

@@ -15,7 +15,7 @@ import type { Parts } from "./parts.ts";
 import { resumeSteps } from "./resume-machine.ts";
 import { giveUp, type RestartBudget, startAgain } from "./restart-after-crash.ts";
 import { startSteps } from "./start-machine.ts";
-import { withoutMemory } from "./cold-start-words.ts";
+import { withoutMemory } from "./cold-start-messages.ts";
 import { finishRestore } from "./restore-checkpoint.ts";
 import { type ForkContext, forkSteps } from "./fork-machine.ts";
 import type { RunningMachine } from "../drivers/driver.ts";

@@ -7,7 +7,7 @@ import { cloneDisk } from "../disk/disk.ts";
 import { ImageMismatchError, snapshotDisk } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
-import { withoutMemory } from "./cold-start-words.ts";
+import { withoutMemory } from "./cold-start-messages.ts";
 import { commitStep, restoreStep } from "./machine-steps.ts";
 import { dropSnapshots, imageOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";

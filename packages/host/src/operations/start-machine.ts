@@ -1,7 +1,7 @@
 // Cold start: boots a stopped machine from its disk and starts the services that ran.
 import { runSaga, type SagaStep } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import { withServices } from "./cold-start-words.ts";
+import { withServices } from "./cold-start-messages.ts";
 import { DURABLE, machineStep } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 

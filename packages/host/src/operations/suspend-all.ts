@@ -1,7 +1,7 @@
 // Stop of the service for good: frees the memory and CPU of every machine. Each is suspended, or shut down if it cannot be.
 import { eachPatiently } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import { withoutMemory } from "./cold-start-words.ts";
+import { withoutMemory } from "./cold-start-messages.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { Parts } from "./parts.ts";
 import { cutOffAfter } from "./cut-off.ts";

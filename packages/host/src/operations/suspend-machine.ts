@@ -9,7 +9,7 @@ import { snapshotOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { Parts } from "./parts.ts";
 import { NotUndoneError, runToAnEnd } from "./run-to-an-end.ts";
-import { withoutMemory } from "./cold-start-words.ts";
+import { withoutMemory } from "./cold-start-messages.ts";
 
 export interface SuspendContext {
   id: string;

@@ -7,7 +7,7 @@ import { open } from "node:fs/promises";
 import type { SagaStep } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
-import { withoutMemory } from "./cold-start-words.ts";
+import { withoutMemory } from "./cold-start-messages.ts";
 import { stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import { NotUndoneError, runToAnEnd } from "./run-to-an-end.ts";

@@ -9,9 +9,9 @@ import type { AuditEvent } from "@cloche/protocol/host";
 import { gatewayLimits } from "../limits.ts";
 import type { Watches } from "./host-watches.ts";
 
-const { toldEventsMs, toldEventsMax } = gatewayLimits;
+const { reportedEventsMs, reportedEventsMax } = gatewayLimits;
 
-export class ToldEvents {
+export class ReportedEvents {
   readonly #watches: Watches;
   readonly #note: (event: AuditEvent) => void;
   readonly #clock: Clock;
@@ -24,11 +24,11 @@ export class ToldEvents {
     this.#clock = clock;
   }
 
-  told(hostId: string, event: AuditEvent): void {
+  report(hostId: string, event: AuditEvent): void {
     if (this.#watches.isMine(hostId)) return this.#note(event);
     const fresh = this.#fresh(hostId);
     fresh.push({ event, atMs: this.#clock.monotonicMs() });
-    this.#recent.set(hostId, fresh.slice(-toldEventsMax));
+    this.#recent.set(hostId, fresh.slice(-reportedEventsMax));
   }
 
   /** This gateway now watches the host: writes the events that it remembers. */
@@ -38,7 +38,7 @@ export class ToldEvents {
   }
 
   #fresh(hostId: string): { event: AuditEvent; atMs: number }[] {
-    const sinceMs = this.#clock.monotonicMs() - toldEventsMs;
+    const sinceMs = this.#clock.monotonicMs() - reportedEventsMs;
     return (this.#recent.get(hostId) ?? []).filter(({ atMs }) => atMs >= sinceMs);
   }
 }

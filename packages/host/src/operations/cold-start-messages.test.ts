@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { withoutMemory, withServices } from "./cold-start-words.ts";
+import { withoutMemory, withServices } from "./cold-start-messages.ts";
 
 const words = withoutMemory("the memory image is damaged");
 

@@ -3,7 +3,7 @@ import { type Owner, ownerAliveMs, ownerLives, rfc3339 } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { Place } from "./owned-place.ts";
 
-export function wordsOf(owner: Owner): string {
+export function descriptionOf(owner: Owner): string {
   const seen = owner.seenAtMs === 0 ? "stopped" : `last seen ${rfc3339(owner.seenAtMs)}`;
   return `installation ${owner.installation}, home ${owner.home} on host ${owner.host} (${seen})`;
 }
@@ -11,7 +11,7 @@ export function wordsOf(owner: Owner): string {
 export const isTheirs = (place: Place, owner: Owner): ClocheError =>
   new ClocheError(
     "failed_precondition",
-    `${place.name} belongs to another installation: ${wordsOf(owner)}. Two installations on one would destroy each other's ${lost(place)}: set ${place.setting} to another one. If that installation is gone, or its home was deleted and made anew, take it over: npx cloche take-over`,
+    `${place.name} belongs to another installation: ${descriptionOf(owner)}. Two installations on one would destroy each other's ${lost(place)}: set ${place.setting} to another one. If that installation is gone, or its home was deleted and made anew, take it over: npx cloche take-over`,
   );
 
 /** `mayForce`: the caller may add `--force`. */
@@ -21,7 +21,7 @@ export function inUse(place: Place, owner: Owner, nowMs: number, mayForce = fals
   const force = mayForce ? ", or insist: --force" : "";
   return new ClocheError(
     "failed_precondition",
-    `${place.name} is in use by ${wordsOf(owner)}: stop that service first${wait}${force}`,
+    `${place.name} is in use by ${descriptionOf(owner)}: stop that service first${wait}${force}`,
   );
 }
 

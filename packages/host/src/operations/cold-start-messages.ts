@@ -2,17 +2,17 @@
 // were started again. The record has this message from the moment the memory is given up.
 import { isServiceName } from "@cloche/protocol";
 
-/** `reason`: public words, without a period. */
+/** `reason`: public message, without a period. */
 export const withoutMemory = (reason: string): string =>
   `started from its disk, without its memory: ${reason}`;
 
 const NAMES_MOST = 10;
 
 /** The same message once the sandbox runs. `services`: as its agent reports them, not trusted: started now, and failed to start. */
-export function withServices(words: string, services: { started: unknown; failed: unknown }): string {
+export function withServices(message: string, services: { started: unknown; failed: unknown }): string {
   const [started, failed] = [namesIn(services.started), namesIn(services.failed)];
   const failures = failed.length === 0 ? "" : `; services that could not be started: ${list(failed)}`;
-  return `${words}; services started: ${started.length === 0 ? "none" : list(started)}${failures}`;
+  return `${message}; services started: ${started.length === 0 ? "none" : list(started)}${failures}`;
 }
 
 const namesIn = (told: unknown): string[] =>
