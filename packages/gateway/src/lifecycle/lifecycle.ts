@@ -165,7 +165,7 @@ export class Lifecycle {
     // One of several sandboxes may have changed while the others were still being made.
     const [only] = made;
     if (only !== undefined && made.length === 1) return [only];
-    return await Promise.all(ids.map((id) => this.#stillThere(id)));
+    return await Promise.all(ids.map(async (id) => present(id, await records.get(id))));
   }
 
   #newRows(caller: Caller, wanted: readonly NewSandbox[], kind: "create" | "fork"): Required<NewRow>[] {
@@ -181,21 +181,23 @@ export class Lifecycle {
     }));
   }
 
-  async #stillThere(id: string): Promise<SandboxRecord> {
-    const found = await this.#needs.records.get(id);
-    if (found === undefined)
-      throw new ClocheError("aborted", `sandbox ${JSON.stringify(id)} was deleted meanwhile`);
-    return found;
-  }
-
   /** Returns the sandbox when it is no longer CREATING, or after 10 s in its state then; undefined: it is gone. */
   async made(id: string): Promise<SandboxRecord | undefined> {
+    return await this.#until(id, isMade, limits.createAnswerMs);
+  }
+
+  /** Returns the record when `isOver` is true of it, or after `ms` as it then is; undefined: it is gone. */
+  async #until(
+    id: string,
+    isOver: (record: SandboxRecord) => boolean,
+    ms: number,
+  ): Promise<SandboxRecord | undefined> {
     const { records } = this.#needs;
-    const deadline = this.#deadline(limits.createAnswerMs);
+    const deadline = this.#deadline(ms);
     try {
-      const settled = records.waitFor(id, isMade, deadline.signal);
+      const settled = records.waitFor(id, isOver, deadline.signal);
       const record = await records.get(id);
-      if (record === undefined || isMade(record)) return record;
+      if (record === undefined || isOver(record)) return record;
       await settled;
     } finally {
       deadline.end();
@@ -221,22 +223,9 @@ export class Lifecycle {
     const suspending = await this.#request(caller, record, "suspend", {
       input: diskOnly ? { diskOnly } : {},
     });
-    return isDone === undefined ? suspending : await this.#suspended(record.id, isDone);
-  }
-
-  async #suspended(id: string, isDone: (record: SandboxRecord) => boolean): Promise<SandboxRecord> {
-    const { records } = this.#needs;
+    if (isDone === undefined) return suspending;
     const isOver = (r: SandboxRecord): boolean => isDone(r) || !suspendingStates.has(r.state);
-    const deadline = this.#deadline(limits.durableAnswerMs);
-    try {
-      const settled = records.waitFor(id, isOver, deadline.signal);
-      const record = await this.#stillThere(id);
-      if (isOver(record)) return record;
-      await settled;
-    } finally {
-      deadline.end();
-    }
-    return await this.#stillThere(id);
+    return present(record.id, await this.#until(record.id, isOver, limits.durableAnswerMs));
   }
 
   /**
@@ -445,6 +434,11 @@ const suspendingStates: ReadonlySet<SandboxState> = new Set([
   "SANDBOX_STATE_SUSPENDING",
   "SANDBOX_STATE_SUSPENDED",
 ]);
+
+function present(id: string, found: SandboxRecord | undefined): SandboxRecord {
+  if (found !== undefined) return found;
+  throw new ClocheError("aborted", `sandbox ${JSON.stringify(id)} was deleted meanwhile`);
+}
 
 const isMade = ({ state }: SandboxRecord): boolean => state !== "SANDBOX_STATE_CREATING";
 
