@@ -1,4 +1,4 @@
-// The alert rules and the dashboard of deploy/monitoring name only metrics and labels that there are. docs/operations.md lists these;
+// The alert rules and the dashboard of deploy/monitoring name only metrics and labels that there are. docs/operations/watch.md lists these;
 // tests/e2e/operations.test.ts compares the list with what a service prints.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -85,7 +85,7 @@ function review(expression: string): { problems: string[]; labels: Set<string> }
 }
 
 describe("metrics", () => {
-  test("are listed in docs/operations.md, all of them and no others", () => {
+  test("are listed in docs/operations/watch.md, all of them and no others", () => {
     expect([...documented.keys()].sort()).toEqual([...registered.keys()].sort());
   });
 });

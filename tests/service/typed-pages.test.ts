@@ -64,13 +64,17 @@ describe("typed from top to bottom", () => {
     expect(stdout).not.toMatch(/^null$/m);
   });
 
-  test("docs/operations.md, on a service of its own", async () => {
+  test("docs/operations.md and its tasks, on a service of its own", async () => {
     const own = await TestService.create({});
     onTestFinished(async () => expect(await own.destroy()).toEqual([]));
     await own.start();
     const backups = join(folder, "backups");
     mkdirSync(backups);
-    const [first = "", ...others] = blocksOf("docs/operations.md", "sh");
+    const pages = [
+      "docs/operations.md",
+      ...["watch", "back-up", "upgrade", "repair"].map((task) => `docs/operations/${task}.md`),
+    ];
+    const [first = "", ...others] = pages.flatMap((page) => blocksOf(page, "sh"));
     // One sandbox that the backup knows, and one that it does not.
     const lines = [first, "npx cloche create --name early", ...others].join("\n");
     const typed = lines
