@@ -14,7 +14,7 @@ import type { connect } from "@cloche/sdk/node";
 import { repositoryRoot, TestService } from "../tests/fixtures/service.ts";
 import { clientOf } from "./client.ts";
 import { percentile, percentileRatio, seeded, shuffled } from "./statistics.ts";
-import { type Sandbox, timed } from "./travel/shared.ts";
+import { type Sandbox, suspended, timed } from "./shared.ts";
 
 const run = promisify(execFile);
 type Client = ReturnType<typeof connect>;
@@ -75,17 +75,10 @@ const operations: { [name: string]: (side: Side, record: Record) => Promise<void
     await sandbox.checkpoints.delete(id);
   },
   async suspend({ sandbox }, record) {
-    record(
-      "suspend",
-      await timed(async () => {
-        await sandbox.suspend();
-        await sandbox.waitFor("SANDBOX_STATE_SUSPENDED");
-      }),
-    );
+    record("suspend", await timed(() => suspended(sandbox)));
     await sleep(gapMs);
     const begun = performance.now();
     await sandbox.resume();
-    await sandbox.waitFor("SANDBOX_STATE_RUNNING");
     await firstAndSecond("resume", begun, sandbox, record);
   },
   async store({ sandbox }, record) {

@@ -1,16 +1,12 @@
-/** A service of the benchmark's own, clients of it, and bare runsc, crun and bubblewrap on the same root for comparison. */
+/** A service of the benchmark's own, clients of it, and bare runsc on the same root for comparison. */
 import { execFile, spawn } from "node:child_process";
-import { createHash } from "node:crypto";
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { channelKeyOf } from "@cloche/base";
-import { defaults } from "@cloche/protocol";
 import type { connect } from "@cloche/sdk/node";
 import { cacheFolder, startService, type TestService } from "../tests/fixtures/service.ts";
 import { freePort } from "../tests/oci/registry-fixture.ts";
-import { Alternatives } from "./alternatives.ts";
 import { clientOf } from "./client.ts";
 
 const run = promisify(execFile);
@@ -23,14 +19,11 @@ export interface PooledService {
   poolSize: number;
   /** Resolves when all is ready that is wanted now: nothing of what was measured before still costs. Throws when it never is. */
   poolFull(): Promise<void>;
-  /** Resolves when there is a blank of a shape other than the default one: it was asked for twice. */
-  shapedReady(): Promise<void>;
   close(): Promise<void>;
 }
 
 export interface Lab extends PooledService {
   runsc: BareRunsc;
-  others: Alternatives;
 }
 
 const poolDeadlineMs = 180_000;
@@ -39,13 +32,10 @@ export async function openLab(): Promise<Lab> {
   const pooled = await openPooled();
   try {
     const runsc = await BareRunsc.open();
-    const others = await Alternatives.open(runsc.userRoot);
     return {
       ...pooled,
       runsc,
-      others,
       async close() {
-        await others.close();
         await runsc.close();
         await pooled.close();
       },
@@ -56,15 +46,13 @@ export async function openLab(): Promise<Lab> {
   }
 }
 
-/** `grows`: after a burst more is kept ready, up to the default. */
-export async function openPooled(grows = true): Promise<PooledService> {
+async function openPooled(): Promise<PooledService> {
   const metricsPort = await freePort();
   const service = await startService({
     env: {
       CLOCHE_RUNTIME: "gvisor",
       CLOCHE_METRICS_PORT: String(metricsPort),
       CLOCHE_WARM_POOL: process.env["CLOCHE_WARM_POOL"] ?? "",
-      CLOCHE_WARM_POOL_MAX: grows ? "" : "0",
     },
   });
   const gauge = async (name: string, kind: string): Promise<number> => {
@@ -85,7 +73,6 @@ export async function openPooled(grows = true): Promise<PooledService> {
         await until(async () => (await full("warm")) && (await full("blank")));
         await rest();
       },
-      shapedReady: () => until(async () => (await ready("shaped")) >= 1),
       async close() {
         await cloche.close();
         await service.destroy();
@@ -157,7 +144,14 @@ export async function artifact(kind: string): Promise<string> {
   return join(cacheFolder, dated[0].name);
 }
 
-const agentCommand = ["/bin/node", "/agent/agent.cjs", "/mnt/boot.json"];
+/** A root that holds one static program, which waits. */
+async function tinyRoot(root: string): Promise<string> {
+  await Promise.all(["proc", "tmp"].map((name) => mkdir(join(root, name), { recursive: true })));
+  const source = join(root, "tiny.c");
+  await writeFile(source, "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n");
+  await run("gcc", ["-static", "-Os", "-o", join(root, "tiny"), source]);
+  return root;
+}
 
 /**
  * What a user would run without Cloche: runsc on the very roots that Cloche uses. No network, so that nothing but the
@@ -166,23 +160,26 @@ const agentCommand = ["/bin/node", "/agent/agent.cjs", "/mnt/boot.json"];
 export class BareRunsc {
   readonly #folder: string;
   readonly #program: string;
-  readonly userRoot: string;
+  readonly #userRoot: string;
   readonly #agentRoot: string;
+  readonly #tinyRoot: string;
   #next = 0;
 
-  private constructor(folder: string, program: string, userRoot: string, agentRoot: string) {
+  private constructor(folder: string, program: string, roots: { user: string; agent: string; tiny: string }) {
     this.#folder = folder;
     this.#program = program;
-    this.userRoot = userRoot;
-    this.#agentRoot = agentRoot;
+    this.#userRoot = roots.user;
+    this.#agentRoot = roots.agent;
+    this.#tinyRoot = roots.tiny;
   }
 
   static async open(): Promise<BareRunsc> {
     const folder = await mkdtemp(join(tmpdir(), "cloche-bench-"));
     const program = join(await artifact("gvisor"), "runsc");
-    const userRoot = join(await artifact("rootfs"), "fs");
-    const bare = new BareRunsc(folder, program, userRoot, await artifact("agent-root"));
-    await bare.#start("sleeper", userRoot, ["sleep", "100000"], true);
+    const user = join(await artifact("rootfs"), "fs");
+    const roots = { user, agent: await artifact("agent-root"), tiny: await tinyRoot(join(folder, "tiny")) };
+    const bare = new BareRunsc(folder, program, roots);
+    await bare.#start("sleeper", user, ["sleep", "100000"], true);
     return bare;
   }
 
@@ -193,48 +190,26 @@ export class BareRunsc {
 
   /** `runsc run` of a command to its end. */
   async runToEnd(command: string[]): Promise<void> {
-    const id = await this.#start(this.#name(), this.userRoot, command, false);
+    const id = await this.#start(this.#name(), this.#userRoot, command, false);
     await this.#call(["delete", "-force", id]);
   }
 
-  /** `runsc do true`, what gVisor itself offers for a command in a sandbox: a floor of several rows. */
-  async doTrue(): Promise<void> {
-    await this.#call(["do", "true"]);
-  }
-
-  /** `runsc run` of the agent to the moment it listens; answers the ms. It is deleted after the clock has stopped. */
-  async runAgent(): Promise<number> {
-    const name = this.#name();
-    const mount = await this.#bootFolder(name);
-    const beganMs = performance.now();
-    await this.#start(name, this.#agentRoot, agentCommand, true, mount);
-    await this.#listening(name);
-    const tookMs = performance.now() - beganMs;
-    await this.#delete(name);
-    return tookMs;
-  }
-
-  /** `runsc checkpoint` of a container that goes on and `runsc restore` beside it to the first exec; answers both in ms. */
-  async checkpointAndRestore(of: "sleep" | "agent"): Promise<{ checkpointMs: number; restoreMs: number }> {
+  /** `runsc checkpoint` of a tiny static program that goes on, and `runsc restore` beside it; both in ms. Floors of several rows. */
+  async checkpointAndRestore(): Promise<{ checkpointMs: number; restoreMs: number }> {
     const source = this.#name();
     const clone = this.#name();
     const image = join(this.#folder, `${source}-image`);
-    const root = of === "agent" ? this.#agentRoot : this.userRoot;
-    const args = of === "agent" ? agentCommand : ["sleep", "100000"];
-    const mount = of === "agent" ? await this.#bootFolder(source) : undefined;
-    await this.#start(source, root, args, true, mount);
-    if (of === "agent") await this.#listening(source);
+    await this.#start(source, this.#tinyRoot, ["/tiny"], true);
     const checkpointFrom = performance.now();
     await this.#call(["checkpoint", "-image-path", image, "-leave-running", source]);
     const checkpointMs = performance.now() - checkpointFrom;
-    await this.#bundle(clone, root, args, mount);
+    await this.#bundle(clone, this.#tinyRoot, ["/tiny"]);
     const restoreFrom = performance.now();
     await this.#call(
       ["restore", "-detach", "-bundle", join(this.#folder, clone), "-image-path", image, clone],
       undefined,
       clone,
     );
-    await this.#call(["exec", clone, "true"]);
     const restoreMs = performance.now() - restoreFrom;
     await this.#delete(source);
     await this.#delete(clone);
@@ -256,32 +231,13 @@ export class BareRunsc {
     await rm(this.#folder, { recursive: true, force: true });
   }
 
-  /** The agent's boot file, in a folder to be mounted. */
-  async #bootFolder(name: string): Promise<string> {
-    const boot = {
-      port: defaults.agentPort,
-      bootstrapControlSecretSha256: createHash("sha256").update("bench").digest("hex"),
-      bootstrapChannelKey: channelKeyOf("bench").toString("hex"),
-    };
-    const folder = join(this.#folder, `${name}-boot`);
-    await mkdir(folder);
-    await writeFile(join(folder, "boot.json"), JSON.stringify(boot));
-    return folder;
-  }
-
-  async #listening(name: string): Promise<void> {
-    const log = join(this.#folder, `${name}.log`);
-    while (!(await readFile(log, "utf8")).includes("listening"))
-      await new Promise((resolve) => setTimeout(resolve, 2));
-  }
-
   #name(): string {
     this.#next += 1;
     return `c${String(this.#next).padStart(5, "0")}`;
   }
 
-  async #start(name: string, root: string, args: string[], detach: boolean, mount?: string): Promise<string> {
-    await this.#bundle(name, root, args, mount);
+  async #start(name: string, root: string, args: string[], detach: boolean): Promise<string> {
+    await this.#bundle(name, root, args);
     await this.#call(
       ["run", ...(detach ? ["-detach"] : []), "-bundle", join(this.#folder, name), name],
       undefined,
@@ -290,11 +246,10 @@ export class BareRunsc {
     return name;
   }
 
-  async #bundle(name: string, root: string, args: string[], mount?: string): Promise<void> {
+  async #bundle(name: string, root: string, args: string[]): Promise<void> {
     const mounts = [
       { destination: "/proc", type: "proc", source: "proc" },
       { destination: "/tmp", type: "tmpfs", source: "tmpfs" },
-      ...(mount ? [{ destination: "/mnt", type: "bind", source: mount, options: ["rbind", "ro"] }] : []),
     ];
     const namespaces = ["pid", "ipc", "uts", "mount", "network"].map((type) => ({ type }));
     const config = {

@@ -14,7 +14,7 @@ import { bareGroups, type Group, labGroups, namesOf, qemuGroups, wantedOf } from
 import { openLab, type Lab } from "./lab.ts";
 import { openQemuBench, type QemuBench } from "./qemu-cells.ts";
 import { type GroupRun, record } from "./record.ts";
-import { renderColumns, renderTarget, runCell } from "./runner.ts";
+import { renderTarget, runCell } from "./runner.ts";
 
 const { values: flags, positionals: wanted } = parseArgs({
   allowPositionals: true,
@@ -103,20 +103,19 @@ try {
   if (runs.length > 0) report();
 }
 
-async function runGroup({ name, open, asColumns }: Group): Promise<void> {
+async function runGroup({ name, open }: Group): Promise<void> {
   const results: GroupRun = { group: name, results: [] };
   for (const openOne of open) {
     const made = await openOne(samplesOf);
     closers.push(made.close);
     for (const cell of made.cells ?? (made.cell ? [made.cell] : [])) {
       await lab?.poolFull();
-      const cpu = cpuOf([...(lab === undefined ? [] : [lab.service]), ...(made.services ?? [])]);
+      const cpu = cpuOf(lab === undefined ? [] : [lab.service]);
       results.results.push(await runCell(cell, { seed, say: (line) => console.log(line), ...cpu }));
     }
     closers.splice(closers.lastIndexOf(made.close), 1);
     await made.close();
   }
-  if (asColumns) console.log(renderColumns(results.results));
   runs.push(results);
 }
 

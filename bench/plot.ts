@@ -32,7 +32,7 @@ export function plotOf(result: CellResult, { at, machine }: { at: string; machin
   arms.forEach((arm, index) => {
     const y = topPx + index * rowPx;
     const middle = y + 10;
-    const colour = arm.arm.startsWith("Cloche") ? "#2463a8" : "#9aa5b1";
+    const colour = arm.arm.includes("runsc") ? "#9aa5b1" : "#2463a8";
     parts.push(text(labelPx - 8, middle + 4, arm.arm, 'text-anchor="end"'));
     parts.push(
       `<rect x="${labelPx}" y="${y}" width="${fixed(x(arm.p50) - labelPx)}" height="20" fill="${colour}"/>`,

@@ -1,6 +1,11 @@
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { repositoryRoot } from "../tests/repository/source-tree.ts";
 import { plotOf } from "./plot.ts";
-import { keyOf, withLastPrinted } from "./record.ts";
+import { type GroupRun, keyOf, record, recorded, withLastPrinted } from "./record.ts";
 import { regressions } from "./regressions.ts";
 import { type Cell, runCell } from "./runner.ts";
 
@@ -12,7 +17,7 @@ const cellOf = (more: Partial<Cell>): Cell => ({
     { name: "Cloche", run: async () => 2 },
     { name: "bare", run: async () => 1, samples: 10 },
   ],
-  targets: [{ arm: "Cloche", against: "bare", atMost: 2.5, from: "a test" }],
+  targets: [{ arm: "Cloche", against: "bare", atMost: 2.5 }],
   ...more,
 });
 const run = (cell: Cell, cpuMs?: () => number) =>
@@ -84,6 +89,29 @@ describe("the record", () => {
       "| one | ≤ 2.5× | group: `Cloche` / `bare` | 2.000× [2.000, 2.000], met |",
       ...table.slice(2),
     ]);
+  });
+
+  it("keeps a file of each group and draws the cells that name a plot", async () => {
+    const root = `${await mkdtemp(join(tmpdir(), "cloche-record-"))}/`;
+    writeFileSync(`${root}SPECIFICATION.md`, "no table\n");
+    const results = [await run(cellOf({ plot: "drawn" })), await run(cellOf({ name: "not drawn" }))];
+    record(root, [{ group: "group", results }], { at: "now", seed: 1, machine: "m" });
+    expect(readdirSync(`${root}docs/plots`)).toEqual(["drawn.svg"]);
+    expect([...recorded(root).keys()]).toEqual(["group: `Cloche` / `bare` ≤ 2.5"]);
+    await rm(root, { recursive: true });
+  });
+
+  it("has a row for each recorded target, at most 25, all met", () => {
+    const specification = readFileSync(`${repositoryRoot}SPECIFICATION.md`, "utf8");
+    const rows = specification.split("\n").filter((line) => line.includes("` / `"));
+    expect(rows.length).toBeLessThanOrEqual(25);
+    expect(rows.filter((row) => !row.endsWith(", met |"))).toEqual([]);
+    const folder = `${repositoryRoot}bench/results`;
+    const runs = readdirSync(folder).map(
+      (name) => JSON.parse(readFileSync(`${folder}/${name}`, "utf8")) as GroupRun,
+    );
+    expect(withLastPrinted(specification, runs)).toBe(specification);
+    expect(recorded(repositoryRoot).size).toBe(rows.length);
   });
 
   it("finds what became slower by more than a fifth", async () => {

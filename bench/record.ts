@@ -1,5 +1,5 @@
 /**
- * `--record`: one file a cell in bench/results, a plot of each in docs/plots, and the last column of SPECIFICATION.md. A row
+ * `--record`: one file a group in bench/results, the plots of docs/performance.md, and the last column of SPECIFICATION.md. A row
  * there names its target as "<group>: `<arm>` / `<against>`", its bound in the column before; nothing else of the table is touched.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -32,10 +32,8 @@ export function record(root: string, runs: readonly GroupRun[], circumstances: C
       `${results}${group}.json`,
       `${JSON.stringify({ group, ...circumstances, results: kept }, null, 2)}\n`,
     );
-    cells.forEach((cell, index) => {
-      const name = cells.length === 1 ? group : `${group}-${index + 1}`;
-      writeFileSync(`${plots}${name}.svg`, plotOf(cell, circumstances));
-    });
+    for (const cell of cells)
+      if (cell.plot !== undefined) writeFileSync(`${plots}${cell.plot}.svg`, plotOf(cell, circumstances));
   }
   const specification = `${root}SPECIFICATION.md`;
   writeFileSync(specification, withLastPrinted(readFileSync(specification, "utf8"), runs));

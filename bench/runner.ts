@@ -26,12 +26,12 @@ export interface Target {
   unit?: "ratio" | "ms-more";
   /** Of a ratio: which percentile of each arm is compared; default 50. */
   percentile?: 95;
-  /** Where the promise stands. */
-  from: string;
 }
 
 export interface Cell {
   name: string;
+  /** Its plot in docs/plots, by name, when it is recorded. */
+  plot?: string;
   samples: number;
   warmups?: number;
   arms: Arm[];
@@ -61,6 +61,7 @@ export interface TargetResult extends Target {
 
 export interface CellResult {
   cell: string;
+  plot?: string;
   arms: ArmResult[];
   targets: TargetResult[];
 }
@@ -103,7 +104,7 @@ export async function runCell(cell: Cell, { seed, say, cpuMs }: RunOptions): Pro
   }
   const arms = [...taken].map(([name, one]) => summarise(name, one, cpuMs !== undefined));
   const targets = cell.targets.map((target) => judge(cell.name, target, taken, seed));
-  const result = { cell: cell.name, arms, targets };
+  const result = { cell: cell.name, ...(cell.plot === undefined ? {} : { plot: cell.plot }), arms, targets };
   say(renderCell(result));
   return result;
 }
@@ -166,19 +167,6 @@ export function renderCell(result: CellResult): string {
     if (arm.firstFailure !== undefined) lines.push(`    first failure: ${arm.firstFailure}`);
   }
   for (const target of result.targets) lines.push(`  ${renderTarget(target)}`);
-  return lines.join("\n");
-}
-
-/** Medians: a line for each cell, a column for each arm of the first. */
-export function renderColumns(results: readonly CellResult[]): string {
-  const arms = results[0]?.arms.map(({ arm }) => arm) ?? [];
-  const width = Math.max(...results.map(({ cell }) => cell.length), 10);
-  const columns = (cells: string[]): string => cells.map((cell) => cell.padStart(18)).join("");
-  const lines = [`\n${"p50 ms".padEnd(width)}${columns(arms)}`];
-  for (const result of results) {
-    const p50s = arms.map((name) => ms(result.arms.find(({ arm }) => arm === name)?.p50));
-    lines.push(`${result.cell.padEnd(width)}${columns(p50s)}`);
-  }
   return lines.join("\n");
 }
 
