@@ -34,9 +34,13 @@ function serviceWith(paths: Record<string, "file" | "directory">): FakeService {
   service.answers["PUT /v1/files"] = () => ({});
   // No device is among them.
   service.answers["POST /v1/exec"] = () => ({ exit_code: 1, stdout: "", stderr: "" });
-  service.answers["POST /v1/files/archive"] = () => ({ ok: true });
+  for (const route of ["archive", "mkdir", "chmod", "chown"])
+    service.answers[`POST /v1/files/${route}`] = () => ({ ok: true });
   return service;
 }
+
+/** The last archive that was sent. */
+const archiveSent = ({ asked }: FakeService) => asked.findLast(({ path }) => path === "/v1/files/archive");
 
 const members = (tar: Uint8Array): string[] =>
   execFileSync("tar", ["-tf", "-"], { input: tar }).toString().trim().split("\n").sort();
@@ -106,7 +110,7 @@ test.runIf(process.getuid?.() === 0)(
       [["--user", "ann"], "0/0"],
     ] as const) {
       await service.run(["cp", ...options, folder, "demo:/new"]);
-      const packed = service.asked.at(-1);
+      const packed = archiveSent(service);
       const list = execFileSync("tar", ["--numeric-owner", "-tvf", "-", "./f"], { input: packed?.body });
       expect(list.toString().split(/\s+/)[1]).toBe(owners);
       expect(packed?.query.get("as_user")).toBe(options.includes("--user" as never) ? "ann" : null);
@@ -177,6 +181,49 @@ test("a file behind a link has the mode of the file", async () => {
   expect(statSync(join(folder, "key")).mode & 0o777).toBe(0o600);
 });
 
+test.runIf(process.getuid?.() === 0)(
+  "a new directory has the mode of its source, and with --archive the owner; one that is there keeps its own",
+  async () => {
+    const service = serviceWith({
+      "/there": "directory",
+      "/private": "directory",
+      "/private/.": "directory",
+    });
+    const source = join(folder, "private");
+    mkdirSync(source, { mode: 0o700 });
+    chownSync(source, 1234, 1235);
+    const changes = async (...words: string[]): Promise<unknown[]> => {
+      service.asked.length = 0;
+      expect(await service.run(["cp", ...words])).toMatchObject({ code: 0, stderr: "" });
+      return service.asked
+        .filter(({ path }) => /(mkdir|archive|chmod|chown)$/.test(path))
+        .map(({ path, text }) => (path.endsWith("archive") ? "archive" : JSON.parse(text)));
+    };
+    const made = { path: "/new", mode: "0700" };
+    expect(await changes(source, "demo:/new")).toEqual([{ path: "/new" }, made, "archive", made]);
+    expect(await changes("-a", source, "demo:/new")).toEqual([
+      { path: "/new" },
+      made,
+      "archive",
+      { path: "/new", user: 1234, group: 1235 },
+      made,
+    ]);
+    expect(await changes(`${source}/.`, "demo:/there")).toEqual(["archive"]);
+
+    const tar = execFileSync("tar", ["-C", source, "-cf", "-", "--files-from", "/dev/null"]);
+    service.answers["GET /v1/files/archive"] = () => new Response(new Uint8Array(tar));
+    service.answers["GET /v1/files/stat"] = () => ({ permissions: "0700" });
+    service.answers["POST /v1/exec"] = () => ({ exit_code: 0, stdout: "1234 1235\n", stderr: "" });
+    await changes("demo:/private", join(folder, "out"));
+    expect(statSync(join(folder, "out"))).toMatchObject({ mode: 0o40700, uid: 0 });
+    await changes("-a", "demo:/private", join(folder, "kept"));
+    expect(statSync(join(folder, "kept"))).toMatchObject({ mode: 0o40700, uid: 1234, gid: 1235 });
+    mkdirSync(join(folder, "there"));
+    await changes("demo:/private/.", join(folder, "there"));
+    expect(statSync(join(folder, "there"))).toMatchObject({ mode: 0o40755, uid: 0 });
+  },
+);
+
 test("a large file goes piece by piece, also from behind a symlink", async () => {
   const service = serviceWith({});
   const file = join(folder, "big");
@@ -206,8 +253,8 @@ test("a directory goes as an archive: as the destination, or into one that exist
       code: 0,
       stderr: "",
     });
-    expect(service.asked.at(-1)?.query.get("path")).toBe(path);
-    expect(members(service.asked.at(-1)?.body ?? new Uint8Array())).toEqual(["./", "./css/", "./index.html"]);
+    expect(archiveSent(service)?.query.get("path")).toBe(path);
+    expect(members(archiveSent(service)?.body ?? new Uint8Array())).toEqual(["./", "./css/", "./index.html"]);
   }
 });
 

@@ -1,5 +1,5 @@
 import { createWriteStream } from "node:fs";
-import { chown, lstat, mkdir, open, realpath, rename, rm, stat } from "node:fs/promises";
+import { chmod, chown, lstat, mkdir, open, realpath, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -79,6 +79,10 @@ interface Copy {
 
 type Kind = "missing" | "file" | "directory";
 
+/** What the owner of a directory needs to fill it. */
+const ownerMayFill = 0o700;
+const octal = (mode: number): string => (mode & 0o7777).toString(8).padStart(4, "0");
+
 /** The kind of entry at a path in the sandbox; symlinks are followed. */
 async function remoteKind({ files }: Sandbox, path: string, signal: AbortSignal): Promise<Kind> {
   const { exists, entry_type: type } = await files.exists(path.replace(/(?<=.)\/+$/, ""), { signal });
@@ -131,9 +135,25 @@ async function upload(copy: Copy, source: string, destination: string): Promise<
     await send(copy, target, run.terminal.stdin, { device });
     return target;
   }
-  if (kind === "directory") await uploadTar(copy, target, packLocal(source, ["."], options.archive === true));
+  if (kind === "directory") await uploadDirectory(copy, source, target, destinationKind);
   else await uploadFile(copy, source, target, device);
   return target;
+}
+
+/** A directory that is there keeps its mode and owner. A new one has those of the source, from the beginning on for what it keeps private. */
+async function uploadDirectory(copy: Copy, source: string, target: string, destination: Kind): Promise<void> {
+  const { run, sandbox, options } = copy;
+  const isNew = destination === "missing" || (await remoteKind(sandbox, target, run.signal)) === "missing";
+  const { mode, uid, gid } = await stat(source);
+  const { files } = sandbox;
+  if (isNew) {
+    await files.mkdir(target, calls(copy));
+    await files.chmod(target, octal(mode | ownerMayFill), calls(copy));
+  }
+  await uploadTar(copy, target, packLocal(source, ["."], options.archive === true));
+  if (!isNew) return;
+  if (options.archive) await files.chown(target, { user: uid, group: gid }, calls(copy));
+  await files.chmod(target, octal(mode), calls(copy));
 }
 
 async function uploadFile(copy: Copy, source: string, target: string, device: boolean): Promise<void> {
@@ -142,7 +162,7 @@ async function uploadFile(copy: Copy, source: string, target: string, device: bo
   const content = file.createReadStream({ highWaterMark: pieceBytes, autoClose: false });
   await send(copy, target, content, {
     device,
-    mode: (mode & 0o777).toString(8).padStart(4, "0"),
+    mode: octal(mode & 0o777),
     ...(copy.options.archive ? { owner: String(uid), group: String(gid) } : {}),
   });
 }
@@ -184,11 +204,23 @@ async function download(copy: Copy, source: string, destination: string): Promis
   checkTarget(kind, destinationKind, await localKind(dirname(destination)), destination);
   const into = destinationKind === "directory" && !isContentsOf(source);
   const target = into ? join(destination, baseName(source)) : destination;
-  if (kind === "directory") {
-    await mkdir(target, { recursive: true });
-    await unpackLocal(target, await sandbox.files.pack(source, calls(copy)), options.archive === true);
-  } else await downloadFile(copy, source, target);
+  if (kind === "directory") await downloadDirectory(copy, source, target);
+  else await downloadFile(copy, source, target);
   return target;
+}
+
+/** As an upload does: only a new directory gets the mode and the owner of the source. */
+async function downloadDirectory(copy: Copy, source: string, target: string): Promise<void> {
+  const { sandbox, options } = copy;
+  const isNew = (await localKind(target)) === "missing";
+  const { permissions } = await sandbox.files.stat(source, { ...calls(copy), follow: true });
+  const mode = Number.parseInt(permissions, 8) & ~process.umask();
+  const owner = options.archive ? await ownerNumbers(sandbox, source, calls(copy)) : undefined;
+  if (isNew) await mkdir(target, { mode: mode | ownerMayFill });
+  await unpackLocal(target, await sandbox.files.pack(source, calls(copy)), options.archive === true);
+  if (!isNew) return;
+  if (owner !== undefined) await chown(target, ...owner);
+  await chmod(target, mode);
 }
 
 async function downloadFile(copy: Copy, source: string, target: string): Promise<void> {
