@@ -129,17 +129,23 @@ describe("DNS forwarder", () => {
   });
 
   it.each([
+    ["FORMERR", 1, 2, 0],
     ["SERVFAIL", 2, 2, 0],
     ["NOTIMP", 4, 2, 0],
     ["REFUSED", 5, 2, 0],
+    ["NOTAUTH", 9, 2, 0],
+    ["a referral to other servers", "referral", 2, 0],
+    ["NOERROR without an address", 0, 1, 0],
     ["NXDOMAIN", 3, 1, 3],
-  ])(
+    ["YXDOMAIN", 6, 1, 6],
+  ] as const)(
     "asks the next resolver when one says %s, unless that is an answer",
-    async (_what, rcode, asks, wanted) => {
+    async (_what, first, asks, wanted) => {
       answer = (message) => {
         const said = Buffer.from(message);
+        const rcode = asked.length > 1 || first === "referral" ? 0 : first;
         said.writeUInt8(0x81, 2);
-        said.writeUInt8(asked.length === 1 ? rcode : 0, 3);
+        said.writeUInt8(asked.length === 1 && first === "referral" ? 0 : 0x80 | rcode, 3);
         return said;
       };
       const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });

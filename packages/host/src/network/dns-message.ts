@@ -13,11 +13,15 @@ const HEADER_BYTES = 12;
 const NAME_BYTES_MAX = 255;
 const LABEL_BYTES_MAX = 63;
 const QR = 0x80;
+const AA = 0x04;
 const RD = 0x01;
 const RA = 0x80;
+const RCODE_NO_ERROR = 0;
 export const RCODE_SERVER_FAILURE = 2;
-const RCODE_NOT_IMPLEMENTED = 4;
+const RCODE_NO_SUCH_NAME = 3;
 export const RCODE_REFUSED = 5;
+/** An alias (DNAME) leads to a name that is too long. */
+const RCODE_NAME_EXISTS = 6;
 
 /** The question of a standard query; undefined for anything else (answers, other opcodes, malformed messages). */
 export function parseQuery(message: Buffer): DnsQuestion | undefined {
@@ -39,10 +43,17 @@ export function answers(answer: Buffer, query: Buffer): boolean {
   return said !== undefined && said.name === asked.name && said.type === asked.type;
 }
 
-/** Whether the server says that it could not or would not answer, so that another may: as libc, which asks the next. */
+/**
+ * Whether the server could not or would not answer, so that another may. Only "no error", "no such name" and the result of an alias are
+ * answers. A referral (nothing in it, from a server that is neither responsible nor asks others) is none: libc goes on to the next as well.
+ */
 export function isServerFailure(answer: Buffer): boolean {
   const rcode = answer.readUInt8(3) & 0x0f;
-  return rcode === RCODE_SERVER_FAILURE || rcode === RCODE_NOT_IMPLEMENTED || rcode === RCODE_REFUSED;
+  if (rcode !== RCODE_NO_ERROR) return rcode !== RCODE_NO_SUCH_NAME && rcode !== RCODE_NAME_EXISTS;
+  const isResponsible = (answer.readUInt8(2) & AA) !== 0;
+  const asksOthers = (answer.readUInt8(3) & RA) !== 0;
+  const isEmpty = answer.readUInt16BE(6) === 0 && answer.readUInt16BE(10) === 0;
+  return isEmpty && !isResponsible && !asksOthers;
 }
 
 /** An answer to the query with only `rcode`. */
