@@ -92,7 +92,7 @@ export const processDefences: readonly Defence[] = [
   {
     what: "an owner's token in a subprotocol stays at the edge",
     file: "packages/edge/src/exchange/headers.ts",
-    find: "names.filter((name) => !name.startsWith(tokenSubprotocol))",
+    find: "names.filter((name) => !name.toLowerCase().startsWith(tokenSubprotocol))",
     replace: "names",
     project: "unit",
     test: "packages/edge/src/channel.test.ts",

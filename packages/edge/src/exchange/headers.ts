@@ -68,7 +68,7 @@ export function forwardableHeaders(
 /** The offered subprotocols without tokens: an owner's token never leaves the edge. */
 function withoutTokens(offered: string): string {
   const names = offered.split(",").map((name) => name.trim());
-  return names.filter((name) => !name.startsWith(tokenSubprotocol)).join(", ");
+  return names.filter((name) => !name.toLowerCase().startsWith(tokenSubprotocol)).join(", ");
 }
 
 /**

@@ -15,6 +15,11 @@ export function authorizationOf(request: IncomingMessage): string | undefined {
   return token === undefined ? undefined : `Bearer ${token.slice(tokenSubprotocol.length)}`;
 }
 
+const apiKey = /^(?:cloche_[\w-]{43}|e2b_[0-9a-f]{40})$/;
+
+/** Whether the text has the form of an API key. The edge takes none; a user's server never gets one that was sent by mistake. */
+export const isApiKey = (text: string): boolean => apiKey.test(text.trim());
+
 /** Whether the text is a token of this service, valid or not: a user's server never gets such a token. */
 export function isOurToken(token: string, issuer: string): boolean {
   try {

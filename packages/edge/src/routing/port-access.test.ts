@@ -282,8 +282,9 @@ test("no token reaches a port's server, in whatever header", async () => {
     path: "/",
     headers: {
       authorization: `Bearer ${token}`,
-      "sec-websocket-protocol": `chat, cloche.token.${token}`,
+      "sec-websocket-protocol": `chat, cloche.token.${token}, Cloche.Token.${token}`,
       "e2b-traffic-access-token": "of-an-e2b-client",
+      "x-api-key": `e2b_${"0f".repeat(20)}`,
     },
   });
   expect(answer.status).toBe(200);
@@ -300,7 +301,12 @@ test("no token reaches a port's server, in whatever header", async () => {
   expect(await send()).toContain(" 401 ");
   rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_RUNNING", publicPorts: [user.port] });
   await until(async () => (await send()).includes(" 200 "));
+  const visit = (headers: Record<string, string>) => rig.ask({ label, path: "/", headers });
+  await visit({ authorization: `Bearer cloche_${"k".repeat(43)}` });
   const seen = JSON.stringify(user.seen.map(({ rawHeaders }) => rawHeaders));
   expect(seen).not.toContain(token);
-  expect(seen).not.toContain("of-an-e2b-client");
+  expect(seen).not.toMatch(/of-an-e2b-client|e2b_0f|cloche_k/);
+  // The server's own keys are its own.
+  await visit({ authorization: "Bearer sk-1", "x-api-key": "app-1" });
+  expect(user.seen.at(-1)?.headers).toMatchObject({ authorization: "Bearer sk-1", "x-api-key": "app-1" });
 });

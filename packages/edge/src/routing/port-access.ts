@@ -10,7 +10,7 @@ import { bearerToken, type TokenVerifier } from "@cloche/base";
 import { ClocheError, internalHeaders, portLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "../exchange/headers.ts";
 import type { RouteClient } from "../route-table.ts";
-import { isOurToken } from "../exchange/request-token.ts";
+import { isApiKey, isOurToken } from "../exchange/request-token.ts";
 import { sandboxIdHeader, sandboxPortHeader } from "./shared-address.ts";
 
 /** `__Host-`: browsers accept the cookie only as host-only, Secure and for `/`, so no sibling sandbox can set one. */
@@ -60,7 +60,10 @@ export function portCredentials(
     value !== undefined && (issuer === undefined || isOurToken(value, issuer));
   const ours = isOurs(bearer);
   // A repeated header's first value counts, but each would be passed on.
-  if (authorizations(request).some((value) => isOurs(bearerToken(value)))) dropped.add("authorization");
+  const isSecret = (value = ""): boolean => isOurs(value) || isApiKey(value);
+  if (valuesOf(request, "authorization").some((value) => isSecret(bearerToken(value))))
+    dropped.add("authorization");
+  if (valuesOf(request, "x-api-key").some(isApiKey)) dropped.add("x-api-key");
   return {
     token: ours ? bearer : own,
     fromCookie: !ours && own !== undefined,
@@ -69,8 +72,8 @@ export function portCredentials(
   };
 }
 
-function authorizations({ rawHeaders }: IncomingMessage): string[] {
-  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === "authorization");
+function valuesOf({ rawHeaders }: IncomingMessage, name: string): string[] {
+  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name);
 }
 
 function splitCookies(header: string | undefined): { own: string | undefined; others: string | undefined } {
