@@ -1,6 +1,6 @@
 // The pages of the documentation as a reader types them: every `sh` block, from the top of the page to its end, in one shell. What needs a
 // terminal, a registry or a program that is not everywhere is a `console` block.
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
@@ -11,9 +11,12 @@ let folder = "";
 beforeAll(async () => {
   service = await startService();
   folder = mkdtempSync(join(tmpdir(), "cloche-typed-"));
+  mkdirSync(join(folder, "bin"));
+  for (const [name, text] of Object.entries(readersPrograms()))
+    writeFileSync(join(folder, "bin", name), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
 });
 afterAll(async () => {
-  rmSync(folder, { recursive: true, force: true });
+  for (const made of [folder, "/tmp/demo-repo"]) rmSync(made, { recursive: true, force: true });
   expect(await service?.destroy()).toEqual([]);
 });
 
@@ -36,15 +39,28 @@ function lessonOf(page: string): string {
   return [...before, ...blocksOf(page, "sh"), "npx cloche rm --wait demo"].join("\n");
 }
 
-/** Runs as typed in the reader's own folder; `npx` finds the checkout's command, `npm` the checkout. */
-const typeIn = ({ env }: TestService, lines: string) => {
-  const words = `npx() { "$@"; }\nnpm() { (cd ${repositoryRoot} && command npm "$@"); }`;
-  return runCommand("bash", ["-euxo", "pipefail", "-c", `${words}\n${lines}\nwait`], {
-    env: { ...env, PATH: `${join(repositoryRoot, "node_modules/.bin")}:${env["PATH"]}` },
+/**
+ * `npx` finds the checkout's command, also where another program runs it; `npm start` and `npm stop` mean the checkout. OpenSSH takes the home
+ * from the list of users: its programs are given the reader's.
+ */
+const readersPrograms = (): Record<string, string> => ({
+  npx: 'exec "$@"',
+  npm: `PATH=\${PATH#*:}; cd ${repositoryRoot} && exec npm "$@"`,
+  ssh: `PATH=\${PATH#*:}; exec ssh -F ${folder}/.ssh/config "$@"`,
+  scp: `PATH=\${PATH#*:}; exec scp -F ${folder}/.ssh/config "$@"`,
+});
+
+/** Runs as typed in the reader's own folder, which is the reader's home too. */
+const typeIn = ({ env }: TestService, lines: string) =>
+  runCommand("bash", ["-euxo", "pipefail", "-c", `${lines}\nwait`], {
+    env: {
+      ...env,
+      HOME: folder,
+      PATH: `${join(folder, "bin")}:${join(repositoryRoot, "node_modules/.bin")}:${env["PATH"]}`,
+    },
     cwd: folder,
     deadlineMs: 240_000,
   });
-};
 const type = (lines: string) => typeIn(service, lines);
 
 describe("typed from top to bottom", () => {
@@ -55,6 +71,9 @@ describe("typed from top to bottom", () => {
     "docs/processes.md",
     "docs/services.md",
     "docs/time-travel.md",
+    "docs/ssh.md",
+    "docs/network.md",
+    "docs/e2b.md",
   ])("%s", async (page) => {
     expect(blocksOf(page, "sh").length).toBeGreaterThan(0);
     const { code, stdout, stderr } = await type(lessonOf(page));
@@ -62,6 +81,8 @@ describe("typed from top to bottom", () => {
     // curl succeeds with any status: an error of the service is a JSON object with a code and a message.
     expect(stdout).not.toMatch(/\{"code":"[a-z_]+","message"/);
     expect(stdout).not.toMatch(/^null$/m);
+    expect(stdout).not.toContain('"exit_code":127');
+    expect(stdout).not.toContain('"exit_code": 127');
   });
 
   test("docs/operations.md and its tasks, on a service of its own", async () => {
@@ -83,6 +104,8 @@ describe("typed from top to bottom", () => {
       .replaceAll("/var/backups", backups);
     const { code, stdout, stderr } = await typeIn(own, typed);
     expect(code, `${stdout}\n${stderr}`).toBe(0);
+    // The service's part of the status and the team's are one table.
+    expect(stdout).toMatch(/^version {4}\S.*\nsandboxes {2}\S/m);
     const [orphan, ...rest] = JSON.parse((await typeIn(own, "npx cloche orphans --json")).stdout).orphans;
     expect(rest).toEqual([]);
     const adopt = `npx cloche orphans adopt ${orphan.id}\nnpx cloche ls\nnpx cloche exec early -- true`;

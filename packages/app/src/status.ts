@@ -34,7 +34,8 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
       ["version", status.version],
       ...(age?.warning === undefined ? [] : [["warning", age.warning] as [string, string]]),
     ];
-    for (const [name, value] of lines) console.log(`${name.padEnd(8)} ${value}`);
+    // As wide as the longest name of what `cloche status` adds (packages/cli): one table to its reader.
+    for (const [name, value] of lines) console.log(`${name.padEnd(9)}  ${value}`);
   }
   return status.ready;
 }
