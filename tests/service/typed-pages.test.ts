@@ -11,7 +11,8 @@ let folder = "";
 beforeAll(async () => {
   service = await startService();
   folder = mkdtempSync(join(tmpdir(), "cloche-typed-"));
-  mkdirSync(join(folder, "bin"));
+  for (const name of ["bin", ".ssh"]) mkdirSync(join(folder, name));
+  writeFileSync(join(folder, ".ssh/config"), "", { mode: 0o600 });
   for (const [name, text] of Object.entries(readersPrograms()))
     writeFileSync(join(folder, "bin", name), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
 });
