@@ -48,7 +48,7 @@ export interface Database {
   readonly changes: Changes | undefined;
   /** Opening the database does not claim it; a service that starts on it does. */
   readonly ownership: OwnedPlace;
-  /** Throws `unavailable` when the database does not answer, or a PostgreSQL can only be read. */
+  /** Throws `unavailable` when the database does not answer, or cannot be written: locked, a standby, a read-only file system. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }
@@ -66,8 +66,10 @@ export async function openSqlite(
 ): Promise<Database> {
   // The file holds environment variables of sandboxes. SQLite gives its log the same permissions.
   if (path !== ":memory:") await (await open(path, "a", 0o600)).close();
-  return await openDatabase(sqliteDialect(path, clock), clock, () =>
-    isShared ? signalInProcess() : undefined,
+  const signalOf = () => (isShared ? signalInProcess() : undefined);
+  // A transaction takes the writers' lock: the file may be locked by another program, or its file system read-only.
+  return await openDatabase(sqliteDialect(path, clock), clock, signalOf, (db) =>
+    db.transaction().execute(async () => undefined),
   );
 }
 
@@ -95,7 +97,7 @@ async function openDatabase(
   dialect: Dialect,
   clock: Pick<Clock, "nowMs">,
   signalOf: (db: Kysely<Schema>) => ChangeSignal | undefined,
-  checkWritable: (db: Kysely<Schema>) => Promise<void> = async (db) => void (await sql`select 1`.execute(db)),
+  checkWritable: (db: Kysely<Schema>) => Promise<void>,
 ): Promise<Database> {
   const db = new Kysely<Schema>({ dialect: withOutOfReach(dialect) });
   try {
@@ -106,6 +108,7 @@ async function openDatabase(
   }
   const signal = signalOf(db);
   const changes = signal && new Changes(db, signal);
+  let checking: Promise<void> | undefined;
   return {
     teams: new Teams(db),
     apiKeys: new ApiKeys(db),
@@ -123,7 +126,8 @@ async function openDatabase(
     storageSweep: new StorageSweep(db),
     changes,
     ownership: new OwnerOfDatabase(db),
-    ping: () => checkWritable(db),
+    // One at a time, however often somebody asks while the database does not answer.
+    ping: () => (checking ??= checkWritable(db).finally(() => (checking = undefined))),
     close: () => db.destroy(),
   };
 }
