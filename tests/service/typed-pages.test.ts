@@ -77,6 +77,8 @@ describe("typed from top to bottom", () => {
     "docs/e2b.md",
   ])("%s", async (page) => {
     expect(blocksOf(page, "sh").length).toBeGreaterThan(0);
+    // A page that fails leaves its sandbox: the next one makes its own.
+    onTestFinished(async () => void (await type("npx cloche rm demo || true")));
     const { code, stdout, stderr } = await type(lessonOf(page));
     expect(code, `${stdout}\n${stderr}`).toBe(0);
     // curl succeeds with any status: an error of the service is a JSON object with a code and a message.

@@ -211,7 +211,7 @@ async function wait({ parts, sandboxId, body, signal }: Call): Promise<Checkpoin
   if (isThere) return { visible: true, ok: true, waited_ms: waitedMs, attempts: attempts(waitedMs) };
   throw new ClocheError(
     "deadline_exceeded",
-    `checkpoint ${JSON.stringify(id.slice(0, 100))} was not visible in storage within ${timeoutMs / 1_000} s`,
+    `checkpoint ${JSON.stringify(id.slice(0, 100))} was not visible in storage within ${timeoutMs / 1_000} s; its upload goes on: wait again`,
     { details: [{ visible: false, waited_ms: waitedMs, attempts: attempts(waitedMs) }] },
   );
 }
