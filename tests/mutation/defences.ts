@@ -408,15 +408,6 @@ export const defences: readonly Defence[] = [
     named: "holds its lock",
   },
   {
-    what: "a database that is locked makes the gateway not ready",
-    file: "packages/gateway/src/database/database.ts",
-    find: "db.transaction().execute(async () => undefined),",
-    replace: "sql`select 1`.execute(db).then(() => undefined),",
-    project: "unit",
-    test: "packages/gateway/src/database/locked.test.ts",
-    named: "another program has locked",
-  },
-  {
     what: "what the database answered is committed",
     file: "packages/gateway/src/database/sqlite-dialect.ts",
     find: 'CompiledQuery.raw("commit")',

@@ -140,4 +140,13 @@ export const storageDefences: readonly Defence[] = [
     named: "another kernel",
     heavy: true,
   },
+  {
+    what: "a database that is locked makes the gateway not ready",
+    file: "packages/gateway/src/database/database.ts",
+    find: "db.transaction().execute(async () => undefined),",
+    replace: "sql`select 1`.execute(db).then(() => undefined),",
+    project: "unit",
+    test: "packages/gateway/src/database/locked.test.ts",
+    named: "another program has locked",
+  },
 ];

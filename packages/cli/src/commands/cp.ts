@@ -120,7 +120,7 @@ function checkTarget(source: Kind, target: Kind, folder: Kind, path: string): vo
 }
 
 async function upload(copy: Copy, source: string, destination: string): Promise<string> {
-  const { run, sandbox, options } = copy;
+  const { run, sandbox } = copy;
   const { signal } = run;
   const destinationKind = await remoteKind(sandbox, destination, signal);
   const kind = source === "-" ? "file" : await localKind(source);
@@ -190,7 +190,7 @@ async function uploadTar(copy: Copy, directory: string, tar: ReturnType<typeof p
 }
 
 async function download(copy: Copy, source: string, destination: string): Promise<string> {
-  const { run, sandbox, options } = copy;
+  const { run, sandbox } = copy;
   const { signal, terminal } = run;
   const kind = await remoteKind(sandbox, source, signal);
   if (kind === "missing") throw new NotFoundError(`there is no file ${source} in sandbox ${sandbox.id}`);
