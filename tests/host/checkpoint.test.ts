@@ -13,9 +13,10 @@ import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts
 import { CheckpointCatalogue } from "../../packages/host/src/checkpoint/catalogue.ts";
 import {
   chunkBytes,
+  type Chunk,
   decodeManifest,
   encodeManifest,
-  type Manifest,
+  type ManifestDraft,
 } from "../../packages/host/src/checkpoint/manifest.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
@@ -442,10 +443,11 @@ describe("checkpoint catalogue", () => {
     ["truncated pack", async (file: string) => writeFile(file, (await readFile(file)).subarray(0, 5_000))],
     ["flipped bit in a pack", async (file: string) => flip(file, 100_000)],
     ["missing pack", (file: string) => rm(file)],
+    ["manifest of a larger disk", async (_pack: string, id: string) => enlarge(join(blobFolder, "checkpoints", id))],
   ])("refuses a damaged checkpoint: %s", async (_what, damage) => {
     const id = await take(await newDisk());
     await catalogue.settled();
-    for (const key of await packsStored()) await damage(join(blobFolder, key));
+    for (const key of await packsStored()) await damage(join(blobFolder, key), id);
     await rm(join(checkpointDir, id, "disk.img"));
     (catalogue.get(team, id) as { local: boolean }).local = false;
     await expect(catalogue.lease(team, id)).rejects.toThrow(/checkpoint in storage is damaged/);
@@ -453,14 +455,28 @@ describe("checkpoint catalogue", () => {
   });
 });
 
+/** Writes a whole manifest that says the disk has 1 TiB, all zeros. */
+async function enlarge(file: string): Promise<void> {
+  const { header, packs } = await decodeManifest(await readFile(file));
+  const huge = { ...header, disk_bytes: 2 ** 40 };
+  const chunks = Array.from({ length: 2 ** 40 / chunkBytes }, () => undefined);
+  await writeFile(file, await encodeManifest({ header: huge, packs, chunks }));
+}
+
 async function flip(file: string, offset: number): Promise<void> {
   const data = await readFile(file);
   data[offset % data.length] = (data[offset % data.length] ?? 0) ^ 1;
   await writeFile(file, data);
 }
 
+async function allChunks(pieces: AsyncIterable<(Chunk | undefined)[]>) {
+  const all: (Chunk | undefined)[] = [];
+  for await (const piece of pieces) all.push(...piece);
+  return all;
+}
+
 describe("manifest", () => {
-  const sample = (): Manifest => ({
+  const sample = (): ManifestDraft => ({
     header: {
       id: "ckpt-00000000000000000000",
       name: "n",
@@ -484,7 +500,10 @@ describe("manifest", () => {
 
   it("reads what it wrote", async () => {
     const manifest = sample();
-    expect(await decodeManifest(await encodeManifest(manifest))).toEqual(manifest);
+    const { header, packs, chunkCount, chunks } = await decodeManifest(await encodeManifest(manifest));
+    expect({ header, packs }).toEqual({ header: manifest.header, packs: manifest.packs });
+    expect(chunkCount).toBe(4);
+    expect(await allChunks(chunks())).toEqual(manifest.chunks);
   });
 
   it("refuses every truncation and every flipped byte", async () => {

@@ -20,12 +20,14 @@ import { clusterDefences } from "./cluster-defences.ts";
 import { listenerDefences } from "./listener-defences.ts";
 import { leaseDefences } from "./lease-defences.ts";
 import { mcpDefences } from "./mcp-defences.ts";
+import { memberDefences } from "./member-defences.ts";
 import { podDefences } from "./pod-defences.ts";
 
 export const defences: readonly Defence[] = [
   ...channelDefences,
   ...addressDefences,
   ...mcpDefences,
+  ...memberDefences,
   ...cliDefences,
   ...clusterDefences,
   ...drainDefences,

@@ -149,4 +149,23 @@ export const storageDefences: readonly Defence[] = [
     test: "packages/gateway/src/database/locked.test.ts",
     named: "another program has locked",
   },
+  {
+    what: "unpacking a manifest keeps little",
+    file: "packages/host/src/checkpoint/manifest.ts",
+    find: "const windowLogMax = 23;",
+    replace: "const windowLogMax = 27;",
+    project: "unit",
+    test: "packages/host/src/checkpoint/manifest-bomb.test.ts",
+    named: "keeps much to be unpacked",
+  },
+  {
+    what: "a manifest's disk has the size of its checkpoint",
+    file: "packages/host/src/checkpoint/catalogue.ts",
+    find: "if (manifest.header.disk_bytes !== info.disk_bytes)",
+    replace: "if (manifest.header.disk_bytes < 0)",
+    project: "host",
+    test: "tests/host/checkpoint.test.ts",
+    named: "manifest of a larger disk",
+    heavy: true,
+  },
 ];

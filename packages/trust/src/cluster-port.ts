@@ -17,10 +17,11 @@ import {
   ConnectionPlaces,
   listenerBounds,
   type Log,
+  memberBounds,
   type PlacesLimits,
   placesOf,
 } from "@cloche/base";
-import { type Identity, identityOf, type Role } from "./identity.ts";
+import { type Identity, identityOf, type Role, uriOf } from "./identity.ts";
 
 export interface PortProtocol {
   /** Roles that may speak the protocol; `anybody`: also callers without a certificate, whom the handler checks. */
@@ -41,6 +42,8 @@ export interface ClusterPortOptions {
   log: Log;
   /** Bounds for callers who have not proved who they are; default: those of this file. */
   strangers?: Partial<PlacesLimits>;
+  /** Connections that one member may have; default: its share of the port's. */
+  connectionsOfMember?: number;
 }
 
 /** Callers in their handshake, and callers without a certificate: in all, and of one address. */
@@ -55,14 +58,17 @@ export class ClusterPort {
   readonly #server: Server;
   /** TCP sockets, also those still in their handshake. */
   readonly #sockets = new Set<Socket>();
-  readonly #places = new ConnectionPlaces({
-    ...placesOf("cluster"),
-    // One edge may have all: which addresses are edges is known by their certificates alone.
-    connectionsPerAddress: Infinity,
-  });
+  // One address may have all: which addresses are edges is known by their certificates alone.
+  readonly #places = new ConnectionPlaces({ ...placesOf("cluster"), connectionsPerAddress: Infinity });
   readonly #strangers: ConnectionPlaces;
+  /** Connections of each member, by its name. */
+  readonly #members = new Map<string, number>();
+  readonly #ofMember: number;
 
-  private constructor({ tls, protocols, log, strangers }: Omit<ClusterPortOptions, "address" | "port">) {
+  private constructor(options: Omit<ClusterPortOptions, "address" | "port">) {
+    const { tls, protocols, log, strangers, connectionsOfMember } = options;
+    const { connectionShare } = memberBounds;
+    this.#ofMember = connectionsOfMember ?? Math.floor(placesOf("cluster").connections * connectionShare);
     const strangersLog = boundedLog(log);
     this.#strangers = new ConnectionPlaces({
       connections: strangersMax,
@@ -88,7 +94,7 @@ export class ClusterPort {
       if (roles !== "anybody" && (caller === undefined || !roles.includes(caller.role)))
         return refuse(`${socket.alpnProtocol} is for ${roles.join(", ")}; it is ${caller?.role ?? "nobody"}`);
       if (caller === undefined) setTimeout(() => socket.destroy(), strangerMs).unref();
-      else this.#known(socket);
+      else if (!this.#known(socket, uriOf(caller))) return refuse(`${uriOf(caller)} has too many connections`);
       protocol.serve(socket, caller);
     });
     this.#server.on("connection", (socket) => this.#accepted(socket));
@@ -110,11 +116,20 @@ export class ClusterPort {
     });
   }
 
-  /** The certificate proved who calls: the connection is kept until it closes. */
-  #known(socket: TLSSocket): void {
+  /** The certificate proved who calls: the connection is kept until it closes. False: that member has all of its own. */
+  #known(socket: TLSSocket, name: string): boolean {
     const key = connectionKey(socket);
+    const others = this.#members.get(name) ?? 0;
+    if (others >= this.#ofMember) return false;
+    this.#members.set(name, others + 1);
+    socket.once("close", () => {
+      const left = (this.#members.get(name) ?? 1) - 1;
+      if (left > 0) this.#members.set(name, left);
+      else this.#members.delete(name);
+    });
     this.#strangers.leave(key);
     this.#places.ask(key, () => true);
+    return true;
   }
 
   /** Rejects when the port cannot be opened. */

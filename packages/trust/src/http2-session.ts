@@ -14,6 +14,7 @@ import {
   type OutgoingHttpHeaders,
 } from "node:http2";
 import type { TLSSocket } from "node:tls";
+import { boundControlFrames, listenerBounds } from "@cloche/base";
 import { Code, ConnectError } from "@connectrpc/connect";
 
 const pingEveryMs = 5_000;
@@ -63,7 +64,7 @@ export class Http2Session {
   }
 
   async #connect(): Promise<ClientHttp2Session> {
-    const settings = { initialWindowSize: windowBytes };
+    const settings = { initialWindowSize: windowBytes, enablePush: false };
     const session = connect(this.authority, { createConnection: this.#dial, settings });
     await new Promise<void>((resolve, reject) => {
       session.once("connect", () => resolve());
@@ -75,6 +76,10 @@ export class Http2Session {
       session.on("error", failed).once("close", failed);
     });
     this.#open = session;
+    // Without an error, Connect's client would wait for its calls for ever.
+    const flooded = (): void =>
+      session.destroy(new ConnectError("the other side floods this connection", Code.Unavailable));
+    boundControlFrames(session, listenerBounds.controlFramesPerSecond, flooded);
     watch(session);
     return session;
   }

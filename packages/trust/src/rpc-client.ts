@@ -4,7 +4,7 @@
  * again after it broke.
  */
 import { connect as connectTls, type ConnectionOptions, type TLSSocket } from "node:tls";
-import { parseAddress } from "@cloche/base";
+import { memberBounds, parseAddress } from "@cloche/base";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import type { Credentials } from "./authority.ts";
@@ -47,6 +47,7 @@ export function connectWith(address: string, settings: () => ConnectionOptions):
     baseUrl: session.authority,
     httpVersion: "2",
     sessionManager: session,
+    readMaxBytes: memberBounds.answerBytes,
   });
   return { transport, close: () => session.close() };
 }

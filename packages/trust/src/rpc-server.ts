@@ -6,7 +6,7 @@
 import { once } from "node:events";
 import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
 import type { TLSSocket } from "node:tls";
-import { boundControlFrames, http2Bounds, listenerBounds } from "@cloche/base";
+import { boundControlFrames, http2Bounds, listenerBounds, memberBounds } from "@cloche/base";
 import {
   Code,
   ConnectError,
@@ -17,13 +17,10 @@ import {
   type Interceptor,
 } from "@connectrpc/connect";
 import { connectNodeAdapter } from "@connectrpc/connect-node";
-import { type Identity, identityOf, type Role } from "./identity.ts";
+import { type Identity, identityOf, type Role, uriOf } from "./identity.ts";
+import { type MemberBounds, MemberCalls } from "./member-calls.ts";
 
 const pingEveryMs = 5_000;
-/** Largest message of a call. The largest are lists of packs. */
-const messageBytesMax = 32 * 1024 * 1024;
-/** Streams that one connection may have open at once. */
-const streamsMax = 10_000;
 /** Time for calls under way to end after `close`. */
 const closeMs = 2_000;
 
@@ -61,8 +58,11 @@ export class RpcServer {
   readonly #sessions = new Set<ServerHttp2Session>();
   readonly #sockets = new Set<TLSSocket>();
   readonly #callers = new WeakMap<object, Identity>();
+  readonly #members: MemberCalls;
 
-  constructor(routes: (router: ConnectRouter) => void) {
+  /** `members`: bounds of callers with a certificate; default: `memberBounds`. */
+  constructor(routes: (router: ConnectRouter) => void, members?: Partial<MemberBounds>) {
+    this.#members = new MemberCalls(members);
     const handler = (readMaxBytes: number) =>
       connectNodeAdapter({
         routes,
@@ -72,9 +72,15 @@ export class RpcServer {
           return createContextValues().set(callerKey, this.#callers.get(stream?.session ?? this));
         },
       });
+    const ofMembers = {
+      ...http2Bounds.settings,
+      maxConcurrentStreams: memberBounds.streams,
+      initialWindowSize: memberBounds.streamWindowBytes,
+    };
+    const { streamResetBurst, streamResetsPerSecond: streamResetRate } = memberBounds;
     this.#server = createServer(
-      { settings: { maxConcurrentStreams: streamsMax, initialWindowSize: 1024 * 1024 } },
-      handler(messageBytesMax),
+      { ...http2Bounds, streamResetBurst, streamResetRate, settings: ofMembers },
+      handler(memberBounds.requestBytes),
     );
     const { strangerBytes } = listenerBounds;
     const ofStrangers = {
@@ -105,7 +111,10 @@ export class RpcServer {
   #opened(session: ServerHttp2Session): void {
     this.#sessions.add(session);
     const caller = identityOf(session.socket as TLSSocket);
-    if (caller !== undefined) this.#callers.set(session, caller);
+    if (caller !== undefined) {
+      this.#callers.set(session, caller);
+      this.#members.opened(uriOf(caller), session);
+    }
     let isAnswered = true;
     const pinging = setInterval(() => {
       if (session.closed || session.destroyed) return clearInterval(pinging);

@@ -46,6 +46,31 @@ export const listenerBounds = {
   processBytes: 256 * 1024 * 1024,
 } as const;
 
+/**
+ * What one member of a cluster may have at another's port. It is known by its certificate, but its computer may have
+ * been taken over.
+ */
+export const memberBounds = {
+  /** Connections of calls. A host has three to each gateway. */
+  connections: 16,
+  /** A gateway may have two calls under way for each of a host's 1,000 machines. More calls wait at the caller. */
+  streams: 2_048,
+  /** One stream's bytes that are not read yet. */
+  streamWindowBytes: 256 * 1024,
+  /** Largest request: the 65,534 packs that a checkpoint may have, twice. */
+  requestBytes: 8 * 1024 * 1024,
+  /** Largest answer: all machines of a host. */
+  answerBytes: 32 * 1024 * 1024,
+  /** Requests and unread answers: of a member, and of all together. */
+  heldBytes: 64 * 1024 * 1024,
+  processBytes: 256 * 1024 * 1024,
+  /** All calls of an edge may end at once, when its clients leave. */
+  streamResetBurst: 2_048,
+  streamResetsPerSecond: 512,
+  /** The share of a port's connections: edges relay those of their clients, and gateways must still find places. */
+  connectionShare: 9 / 10,
+} as const;
+
 /** The share of the process's file descriptors for accepted connections. The others are for connections to sandboxes. */
 const descriptorShare = 1 / 2;
 

@@ -22,6 +22,7 @@ import {
   decodeManifest,
   encodeManifest,
   type Manifest,
+  type ManifestDraft,
   ManifestError,
   type PackReference,
 } from "./manifest.ts";
@@ -81,8 +82,8 @@ export class CheckpointArchive {
     const expected = Math.ceil(header.disk_bytes / chunkBytes);
     if (marks.length !== expected)
       throw new Error(`image of ${header.id} has ${marks.length} chunks, not ${expected}`);
-    const manifest: Manifest = { header, packs: [], chunks: Array.from({ length: marks.length }) };
-    if (base !== undefined) inheritChunks(manifest, base.manifest, marks);
+    const manifest: ManifestDraft = { header, packs: [], chunks: Array.from({ length: marks.length }) };
+    if (base !== undefined) await inheritChunks(manifest, base.manifest, marks);
     const inherited = manifest.packs.map((pack) => pack.id);
     for (const id of inherited) this.#writing.pin(id);
     const packs = new PackWriter(this.#options, manifest, this.#writing);
@@ -100,8 +101,9 @@ export class CheckpointArchive {
       }
       await packs.flush();
       isNamed = true;
-      await this.#options.blobs.put(this.#manifestKey(header.id), await encodeManifest(manifest));
-      return manifest;
+      const data = await encodeManifest(manifest);
+      await this.#options.blobs.put(this.#manifestKey(header.id), data);
+      return await decodeManifest(data);
     } catch (error) {
       // A failed write of the manifest may have succeeded in the store; then its packs are needed.
       if (!isNamed) await packs.discard();
@@ -159,25 +161,30 @@ export class CheckpointArchive {
     { local, signal }: { local?: LocalImage | undefined; signal?: AbortSignal } = {},
   ): Promise<void> {
     const { disk_bytes: bytes } = manifest.header;
-    const known = local?.hashes.length === manifest.chunks.length ? local : undefined;
+    const known = local?.hashes.length === manifest.chunkCount ? local : undefined;
     if (known !== undefined) await this.#options.native.clone(known.image, target);
     const file = await open(target, known === undefined ? "wx" : "r+", 0o600);
     try {
       await file.truncate(bytes);
-      const due = manifest.chunks.flatMap((chunk, index) =>
-        isAlike(chunk?.sha256, known?.hashes[index]) ? [] : [{ chunk, index }],
-      );
-      for (let at = 0; at < due.length; at += readsAtOnce) {
-        signal?.throwIfAborted();
-        await Promise.all(
-          due.slice(at, at + readsAtOnce).map(async ({ chunk, index }) => {
-            const raw =
-              chunk === undefined
-                ? zeros.subarray(0, Math.min(chunkBytes, bytes - index * chunkBytes))
-                : await this.#readChunk(manifest, chunk, index);
-            await file.write(raw, 0, raw.length, index * chunkBytes);
-          }),
-        );
+      let first = 0;
+      for await (const chunks of manifest.chunks()) {
+        const due = chunks.flatMap((chunk, position) => {
+          const index = first + position;
+          return isAlike(chunk?.sha256, known?.hashes[index]) ? [] : [{ chunk, index }];
+        });
+        first += chunks.length;
+        for (let at = 0; at < due.length; at += readsAtOnce) {
+          signal?.throwIfAborted();
+          await Promise.all(
+            due.slice(at, at + readsAtOnce).map(async ({ chunk, index }) => {
+              const raw =
+                chunk === undefined
+                  ? zeros.subarray(0, Math.min(chunkBytes, bytes - index * chunkBytes))
+                  : await this.#readChunk(manifest, chunk, index);
+              await file.write(raw, 0, raw.length, index * chunkBytes);
+            }),
+          );
+        }
       }
       await file.datasync();
     } catch (error) {
@@ -304,14 +311,14 @@ interface PreparedChunk {
 /** Collects compressed chunks into packs and uploads each when it is full. */
 class PackWriter {
   readonly #options: ArchiveOptions;
-  readonly #manifest: Manifest;
+  readonly #manifest: ManifestDraft;
   readonly #writing: PinnedPacks;
   readonly #own: PackReference[] = [];
   #parts: Buffer[] = [];
   #bytes = 0;
   #current: PackReference | undefined;
 
-  constructor(options: ArchiveOptions, manifest: Manifest, writing: PinnedPacks) {
+  constructor(options: ArchiveOptions, manifest: ManifestDraft, writing: PinnedPacks) {
     this.#options = options;
     this.#manifest = manifest;
     this.#writing = writing;
@@ -361,23 +368,25 @@ class PackWriter {
 }
 
 /** Takes chunks whose blocks the base shares from the base's packs. Names only packs that are needed. */
-function inheritChunks(manifest: Manifest, base: Manifest, marks: Buffer): void {
+async function inheritChunks(manifest: ManifestDraft, base: Manifest, marks: Buffer): Promise<void> {
   const newIndex = new Map<number, number>();
-  for (let index = 0; index < marks.length; index += 1) {
-    if (marks[index] !== 0x3d) continue; // "="
-    const chunk = base.chunks[index];
-    if (chunk === undefined) continue;
-    let pack = newIndex.get(chunk.pack);
-    if (pack === undefined) {
-      pack = manifest.packs.push({ ...(base.packs[chunk.pack] as PackReference) }) - 1;
-      newIndex.set(chunk.pack, pack);
+  let first = 0;
+  for await (const chunks of base.chunks()) {
+    for (const [position, chunk] of chunks.entries()) {
+      if (chunk === undefined || marks[first + position] !== 0x3d) continue; // "="
+      let pack = newIndex.get(chunk.pack);
+      if (pack === undefined) {
+        pack = manifest.packs.push({ ...(base.packs[chunk.pack] as PackReference) }) - 1;
+        newIndex.set(chunk.pack, pack);
+      }
+      manifest.chunks[first + position] = { ...chunk, pack };
     }
-    manifest.chunks[index] = { ...chunk, pack };
+    first += chunks.length;
   }
 }
 
 /** Chunks to read: own data, and chunks shared with the base that its table has as zeros. */
-function dataChunks(marks: Buffer, manifest: Manifest): number[] {
+function dataChunks(marks: Buffer, manifest: ManifestDraft): number[] {
   const due: number[] = [];
   for (let index = 0; index < marks.length; index += 1) {
     if (marks[index] === 0x64 || (marks[index] === 0x3d && manifest.chunks[index] === undefined))

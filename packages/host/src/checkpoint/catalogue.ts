@@ -31,7 +31,7 @@ import {
 import type { CheckpointArchive } from "./archive.ts";
 import type { CheckpointInfo } from "./checkpoint-info.ts";
 import type { CheckpointNames, NamedCheckpoint } from "./checkpoint-names.ts";
-import type { CheckpointHeader, Manifest, PackReference } from "./manifest.ts";
+import { type CheckpointHeader, ManifestError, type PackReference } from "./manifest.ts";
 import { CheckpointWriter } from "./checkpoint-writer.ts";
 import { ManifestNames } from "./manifest-names.ts";
 import { type DiskTemplate, TemplateBases } from "./template-bases.ts";
@@ -392,10 +392,12 @@ export class CheckpointCatalogue {
   async #fetch(entry: Entry): Promise<void> {
     const { info } = entry;
     if (info.local) return;
-    const manifest: Manifest | undefined = await this.#options.archive.read(info.id);
+    const manifest = await this.#options.archive.read(info.id);
     if (manifest === undefined) {
       throw new ClocheError("failed_precondition", `checkpoint ${info.id} is no longer in storage`);
     }
+    if (manifest.header.disk_bytes !== info.disk_bytes)
+      throw new ManifestError("its disk has another size than the checkpoint");
     await mkdir(this.#folder(info.id), { recursive: true, mode: 0o700 });
     const image = join(this.#folder(info.id), "disk.img");
     await rm(image, { force: true });

@@ -1,6 +1,15 @@
 // A manifest of a few KiB that unpacks to millions of entries.
+import { createHash } from "node:crypto";
+import { constants, createZstdCompress } from "node:zlib";
 import { expect, it } from "vitest";
-import { type Chunk, type CheckpointHeader, chunkBytes, decodeManifest, encodeManifest } from "./manifest.ts";
+import {
+  type Chunk,
+  type CheckpointHeader,
+  chunkBytes,
+  decodeManifest,
+  encodeManifest,
+  manifestCaps,
+} from "./manifest.ts";
 
 const header: CheckpointHeader = {
   id: "ckpt-a",
@@ -22,9 +31,11 @@ const manifestOf = (chunk: Chunk, count: number): Promise<Buffer> =>
     chunks: Array.from({ length: count }, () => chunk),
   });
 
+const all = { pack: 0, offset: 0, storedBytes: 9, sha256: Buffer.alloc(32) };
+
 it("is read without holding up other work", async () => {
   const count = 1_000_000;
-  const data = await manifestOf({ pack: 0, offset: 0, storedBytes: 9, sha256: Buffer.alloc(32) }, count);
+  const data = await manifestOf(all, count);
   expect(data.length).toBeLessThan(64 * 1024);
   let [longestMs, lastMs] = [0, performance.now()];
   const turning = setInterval(() => {
@@ -36,9 +47,53 @@ it("is read without holding up other work", async () => {
   const tookMs = performance.now() - beganMs;
   longestMs = Math.max(longestMs, performance.now() - lastMs);
   clearInterval(turning);
-  expect(manifest.chunks.length).toBe(count);
+  expect(manifest.chunkCount).toBe(count);
   // In one turn, reading the entries was three quarters of the time.
   expect(longestMs / tookMs).toBeLessThan(0.4);
+});
+
+it("takes little memory, also while its chunks are read and as long as it is kept", async () => {
+  // 1 TiB; its table has 192 MiB, and as objects it took 1.3 GB.
+  const count = manifestCaps.diskBytes / chunkBytes;
+  const data = await manifestOf(all, count);
+  let most = 0;
+  const held = (): number => {
+    const { heapUsed, arrayBuffers } = process.memoryUsage();
+    most = Math.max(most, heapUsed + arrayBuffers);
+    return heapUsed + arrayBuffers;
+  };
+  const before = held();
+  const looking = setInterval(held, 5);
+  const manifest = await decodeManifest(data);
+  let seen = 0;
+  for await (const chunks of manifest.chunks()) {
+    seen += chunks.length;
+    held();
+  }
+  clearInterval(looking);
+  expect(seen).toBe(count);
+  expect(most - before).toBeLessThan(128 * 1024 * 1024);
+}, 60_000);
+
+it("is refused where its table is longer than its disk, or keeps much to be unpacked", async () => {
+  const count = 1_000;
+  const good = await manifestOf(all, count);
+  const longer = await manifestOf(all, count + 1);
+  const header = (data: Buffer): Buffer => data.subarray(20, 20 + data.readUInt32LE(12));
+  const seal = (table: Buffer): Buffer => {
+    const prefix = Buffer.from(good.subarray(0, 20));
+    prefix.writeUInt32LE(table.length, 16);
+    const body = Buffer.concat([prefix, header(good), table]);
+    return Buffer.concat([body, createHash("sha256").update(body).digest()]);
+  };
+  const table = longer.subarray(20 + longer.readUInt32LE(12), -32);
+  await expect(decodeManifest(seal(table))).rejects.toThrow("wrong length");
+  const params = { [constants.ZSTD_c_windowLog]: 26, [constants.ZSTD_c_contentSizeFlag]: 0 };
+  const wide = createZstdCompress({ params });
+  wide.end(Buffer.alloc(count * 48));
+  const parts: Buffer[] = [];
+  for await (const part of wide) parts.push(part as Buffer);
+  await expect(decodeManifest(seal(Buffer.concat(parts)))).rejects.toThrow("does not unpack");
 });
 
 it("is refused where a chunk has no bytes", async () => {

@@ -7,9 +7,8 @@
  * SHA-256 of the raw chunk. Everything is checked before use: a checkpoint in storage may be damaged or hostile.
  */
 import { createHash } from "node:crypto";
-import { setImmediate } from "node:timers/promises";
 import { promisify } from "node:util";
-import { constants, zstdCompress, zstdDecompress } from "node:zlib";
+import { constants, createZstdDecompress, zstdCompress } from "node:zlib";
 import { ClocheError } from "@cloche/protocol";
 
 export const manifestVersion = 1;
@@ -19,7 +18,8 @@ const prefixBytes = 20;
 const entryBytes = 48;
 const digestBytes = 32;
 const zeroPack = 0xffff;
-const entriesPerTurn = 4_096;
+/** 8 MiB: more than a table needs that `encodeManifest` wrote, and the most that unpacking one keeps. */
+const windowLogMax = 23;
 
 /** Limits of the values in a manifest. */
 export const manifestCaps = {
@@ -61,15 +61,25 @@ export interface Chunk {
   sha256: Buffer;
 }
 
-export interface Manifest {
+/** A manifest that is being written. */
+export interface ManifestDraft {
   header: CheckpointHeader;
   packs: PackReference[];
   /** One entry for each chunk of the disk; undefined: all zeros. */
   chunks: (Chunk | undefined)[];
 }
 
+/** A manifest as it was read. Its table stays compressed, since a few KiB may stand for millions of chunks. */
+export interface Manifest {
+  header: CheckpointHeader;
+  packs: PackReference[];
+  /** Chunks of the disk. */
+  chunkCount: number;
+  /** The chunks in order, some thousands at a time; undefined: all zeros. */
+  chunks(): AsyncIterable<(Chunk | undefined)[]>;
+}
+
 const compress = promisify(zstdCompress);
-const decompress = promisify(zstdDecompress);
 
 export class ManifestError extends ClocheError {
   constructor(what: string, cause?: unknown) {
@@ -78,7 +88,7 @@ export class ManifestError extends ClocheError {
   }
 }
 
-export async function encodeManifest(manifest: Manifest): Promise<Buffer> {
+export async function encodeManifest(manifest: ManifestDraft): Promise<Buffer> {
   const header = Buffer.from(JSON.stringify({ ...manifest.header, packs: manifest.packs }));
   const raw = Buffer.alloc(manifest.chunks.length * entryBytes);
   manifest.chunks.forEach((chunk, index) => {
@@ -122,25 +132,46 @@ export async function decodeManifest(data: Uint8Array): Promise<Manifest> {
   }
   const { packs, ...header } = parseHeader(bytes.subarray(prefixBytes, prefixBytes + headerLength));
   const chunkCount = Math.ceil(header.disk_bytes / chunkBytes);
-  const table = await decompress(bytes.subarray(prefixBytes + headerLength, -digestBytes), {
-    maxOutputLength: chunkCount * entryBytes + 1,
-    params: { [constants.ZSTD_d_windowLogMax]: 27 },
-  }).catch((error: unknown) => {
-    throw new ManifestError("its table does not unpack", error);
-  });
-  if (table.length !== chunkCount * entryBytes) throw new ManifestError("its table has the wrong length");
-  const chunks: Manifest["chunks"] = [];
-  for (let at = 0; at < table.length; at += entryBytes) {
-    // A small table may unpack to millions of entries: let other work go on.
-    if (at > 0 && chunks.length % entriesPerTurn === 0) await setImmediate();
-    chunks.push(readEntry(table, at, packs));
-  }
-  return { header, packs, chunks };
+  const table = bytes.subarray(prefixBytes + headerLength, -digestBytes);
+  for await (const piece of entriesOf(table, chunkCount))
+    for (let at = 0; at < piece.length; at += entryBytes) checkEntry(piece, at, packs);
+  return {
+    header,
+    packs,
+    chunkCount,
+    async *chunks() {
+      for await (const piece of entriesOf(table, chunkCount)) {
+        const count = piece.length / entryBytes;
+        yield Array.from({ length: count }, (_, index) => readEntry(piece, index * entryBytes));
+      }
+    },
+  };
 }
 
-function readEntry(table: Buffer, at: number, packs: PackReference[]): Chunk | undefined {
+/** Unpacks a table piece by piece, each a number of whole entries. Throws ManifestError unless it has `count` entries. */
+async function* entriesOf(table: Buffer, count: number): AsyncGenerator<Buffer> {
+  const unpacking = createZstdDecompress({ params: { [constants.ZSTD_d_windowLogMax]: windowLogMax } });
+  unpacking.end(table);
+  let rest: Buffer = Buffer.alloc(0);
+  let left = count * entryBytes;
+  try {
+    for await (const unpacked of unpacking as AsyncIterable<Buffer>) {
+      left -= unpacked.length;
+      if (left < 0) break;
+      const piece = rest.length === 0 ? unpacked : Buffer.concat([rest, unpacked]);
+      const whole = piece.length - (piece.length % entryBytes);
+      rest = piece.subarray(whole);
+      if (whole > 0) yield piece.subarray(0, whole);
+    }
+  } catch (error) {
+    throw new ManifestError("its table does not unpack", error);
+  }
+  if (left !== 0) throw new ManifestError("its table has the wrong length");
+}
+
+function checkEntry(table: Buffer, at: number, packs: readonly PackReference[]): void {
   const pack = table.readUInt16LE(at);
-  if (pack === zeroPack) return undefined;
+  if (pack === zeroPack) return;
   const storedBytes = table.readUInt32LE(at + 4);
   const offset = Number(table.readBigUInt64LE(at + 8));
   const reference = packs[pack];
@@ -152,7 +183,18 @@ function readEntry(table: Buffer, at: number, packs: PackReference[]): Chunk | u
   ) {
     throw new ManifestError("a chunk lies outside its pack");
   }
-  return { pack, offset, storedBytes, sha256: table.subarray(at + 16, at + entryBytes) };
+}
+
+/** An entry that was checked. */
+function readEntry(table: Buffer, at: number): Chunk | undefined {
+  const pack = table.readUInt16LE(at);
+  if (pack === zeroPack) return undefined;
+  return {
+    pack,
+    storedBytes: table.readUInt32LE(at + 4),
+    offset: Number(table.readBigUInt64LE(at + 8)),
+    sha256: table.subarray(at + 16, at + entryBytes),
+  };
 }
 
 function parseHeader(bytes: Buffer): CheckpointHeader & { packs: PackReference[] } {

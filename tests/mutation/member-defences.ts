@@ -1,0 +1,103 @@
+// Defences of the cluster's port against a member whose computer was taken over (defences.ts).
+import type { Defence } from "./defence.ts";
+
+const calls = { project: "unit", test: "packages/trust/src/member-calls.test.ts" } as const;
+
+export const memberDefences: readonly Defence[] = [
+  {
+    what: "one member of the cluster has a bounded number of streams",
+    file: "packages/trust/src/rpc-server.ts",
+    find: "maxConcurrentStreams: memberBounds.streams,",
+    replace: "maxConcurrentStreams: 10_000,",
+    ...calls,
+    named: "two calls under way",
+  },
+  {
+    what: "a request of a member has a largest size",
+    file: "packages/trust/src/rpc-server.ts",
+    find: "handler(memberBounds.requestBytes),",
+    replace: "handler(4 * memberBounds.requestBytes),",
+    ...calls,
+    named: "may name all packs",
+  },
+  {
+    what: "a member holds a bounded number of bytes",
+    file: "packages/trust/src/member-calls.ts",
+    find: "member.held > heldBytes ||",
+    replace: "",
+    ...calls,
+    named: "holds a bounded number of bytes with all",
+  },
+  {
+    what: "all members together hold a bounded number of bytes",
+    file: "packages/trust/src/member-calls.ts",
+    find: "|| this.#held > processBytes",
+    replace: "",
+    ...calls,
+    named: "all members together",
+  },
+  {
+    what: "answers that a member does not read are counted",
+    file: "packages/trust/src/member-calls.ts",
+    find: "call.read + stream.writableLength",
+    replace: "call.read",
+    ...calls,
+    named: "pile up",
+  },
+  {
+    what: "a request of a member has a time",
+    file: "packages/trust/src/member-calls.ts",
+    find: "if (stream.state.remoteClose !== 1) stream.close(constants.NGHTTP2_CANCEL);",
+    replace: "",
+    ...calls,
+    named: "has a time",
+  },
+  {
+    what: "a member has a bounded number of connections for calls",
+    file: "packages/trust/src/member-calls.ts",
+    find: "if (member.sessions.size >= this.#bounds.connections) oldest?.destroy();",
+    replace: "void oldest;",
+    ...calls,
+    named: "gives up its oldest",
+  },
+  {
+    what: "a member takes not all places of a port",
+    file: "packages/trust/src/cluster-port.ts",
+    find: "if (others >= this.#ofMember) return false;",
+    replace: "",
+    ...calls,
+    named: "leaves places of the port",
+  },
+  {
+    what: "a member's pings and settings are counted",
+    file: "packages/trust/src/member-calls.ts",
+    find: "    boundControlFrames(session, listenerBounds.controlFramesPerSecond);\n",
+    replace: "    void boundControlFrames;\n",
+    ...calls,
+    named: "is cut off for a flood of",
+  },
+  {
+    what: "a member's resets are counted",
+    file: "packages/trust/src/rpc-server.ts",
+    find: "{ ...http2Bounds, streamResetBurst, streamResetRate, settings: ofMembers }",
+    replace: "{ ...http2Bounds, streamResetBurst: 1e9, streamResetRate: 1e9, settings: ofMembers }",
+    ...calls,
+    named: "resetting streams without end",
+  },
+  {
+    what: "an answer of another part of the cluster has a largest size",
+    file: "packages/trust/src/rpc-client.ts",
+    find: "    readMaxBytes: memberBounds.answerBytes,\n",
+    replace: "",
+    ...calls,
+    named: "reads no answer without end",
+  },
+  {
+    what: "a caller counts the pings of the other side",
+    file: "packages/trust/src/http2-session.ts",
+    find: "boundControlFrames(session, listenerBounds.controlFramesPerSecond, flooded);",
+    replace: "void flooded;",
+    ...calls,
+    named: "ends a connection whose other side",
+  },
+];
