@@ -9,9 +9,9 @@
 #include "report.h"
 
 static int clone_file(const char *source, const char *destination, int *clone) {
-  int from = open(source, O_RDONLY | O_CLOEXEC);
+  int from = open(source, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (from < 0) return complain("disk image"), -1;
-  *clone = open(destination, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  *clone = open(destination, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (*clone < 0) return complain("disk clone"), close(from), -1;
   int failed = ioctl(*clone, FICLONE, from);
   if (failed) {

@@ -44,7 +44,7 @@ static int open_images(const char *image_dir, int flags, int *images) {
   char path[4096];
   for (int i = 0; i < 3; i++) {
     snprintf(path, sizeof path, "%s/%s", image_dir, names[i]);
-    images[i] = open(path, flags | O_CLOEXEC, 0600);
+    images[i] = open(path, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (images[i] < 0) return complain("image file"), -1;
   }
   return 0;

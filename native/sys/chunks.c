@@ -51,7 +51,7 @@ static int add_piece(struct pieces *list, const struct fiemap_extent *extent) {
 static int load(const char *file, struct pieces *list, uint64_t *size) {
   enum { BATCH = 512 };
   struct stat status;
-  int fd = open(file, O_RDONLY | O_CLOEXEC);
+  int fd = open(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return -1;
   struct fiemap *map = calloc(1, sizeof *map + BATCH * sizeof(struct fiemap_extent));
   int result = map && fstat(fd, &status) == 0 ? 0 : -1;
@@ -133,7 +133,7 @@ int disk_chunk_map(struct answer *answer, const char *image, const char *base, c
     }
     marks[i] = !data ? '0' : same ? '=' : 'd';
   }
-  fd = open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  fd = open(out, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) {
     fail(answer, errno, "opening %s", out);
     goto end;

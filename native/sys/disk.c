@@ -24,7 +24,7 @@
 /* Opens `<target>.new`, empty. The clone gets its name once it is complete. */
 static int open_new(struct answer *answer, const char *target, char path[PATH_MAX]) {
   if (snprintf(path, PATH_MAX, "%s.new", target) >= PATH_MAX) return fail(answer, ENAMETOOLONG, "%s", target);
-  int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
   if (fd < 0) return fail(answer, errno, "creating %s", path);
   return fd;
 }
@@ -55,7 +55,7 @@ static int publish_clone(struct answer *answer, int fd, const char *path, const 
 
 /* Makes a file and its name durable. */
 int disk_sync_file(struct answer *answer, const char *path) {
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return fail(answer, errno, "opening %s", path);
   int error = fsync(fd) == 0 ? 0 : errno;
   close(fd);
@@ -67,7 +67,7 @@ int disk_sync_file(struct answer *answer, const char *path) {
 int disk_clone(struct answer *answer, const char *source, const char *target, const char *durable) {
   char path[PATH_MAX];
   int result = -1;
-  int source_fd = open(source, O_RDONLY | O_CLOEXEC);
+  int source_fd = open(source, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (source_fd < 0) return fail(answer, errno, "opening %s", source);
   int target_fd = open_new(answer, target, path);
   if (target_fd < 0) goto out;
@@ -171,7 +171,7 @@ int disk_attach(struct answer *answer, const char *image, const char *mount_poin
   int mounted = mounted_image(mount_point, backing, device);
   if (mounted == 1 && strcmp(backing, image) == 0) return done(answer, "%s", device);
   if (mounted != 0) return fail(answer, EEXIST, "%s has %s mounted", mount_point, mounted == 1 ? backing : "something else");
-  int image_fd = open(image, O_RDWR | O_CLOEXEC);
+  int image_fd = open(image, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (image_fd < 0) return fail(answer, errno, "opening %s", image);
   /* The loop device keeps this open file and its lock, so that an image is never attached twice. */
   if (flock(image_fd, LOCK_EX | LOCK_NB) != 0) {
@@ -210,7 +210,7 @@ int disk_extents(struct answer *answer, const char *file) {
   enum { BATCH = 512 };
   uint64_t start = 0, count = 0, allocated = 0, exclusive = 0;
   struct fiemap *map = calloc(1, sizeof *map + BATCH * sizeof(struct fiemap_extent));
-  int fd = open(file, O_RDONLY | O_CLOEXEC);
+  int fd = open(file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0 || !map) {
     int error = errno;
     free(map);

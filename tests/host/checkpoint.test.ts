@@ -443,7 +443,10 @@ describe("checkpoint catalogue", () => {
     ["truncated pack", async (file: string) => writeFile(file, (await readFile(file)).subarray(0, 5_000))],
     ["flipped bit in a pack", async (file: string) => flip(file, 100_000)],
     ["missing pack", (file: string) => rm(file)],
-    ["manifest of a larger disk", async (_pack: string, id: string) => enlarge(join(blobFolder, "checkpoints", id))],
+    [
+      "manifest of a larger disk",
+      async (_pack: string, id: string) => enlarge(join(blobFolder, "checkpoints", id)),
+    ],
   ])("refuses a damaged checkpoint: %s", async (_what, damage) => {
     const id = await take(await newDisk());
     await catalogue.settled();

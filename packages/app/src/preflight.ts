@@ -2,7 +2,7 @@
  * What a start needs, checked in a second and before any work: root, Debian, free ports, room on the disk. `up` stops at the first
  * failure; `doctor` prints every check with its remedy.
  */
-import { readFile, statfs } from "node:fs/promises";
+import { lstat, readdir, readFile, stat, statfs } from "node:fs/promises";
 import { createServer } from "node:net";
 import { existsSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -30,6 +30,7 @@ export async function preflight(config: Config, isRunning: boolean): Promise<Che
     await checkSystem(),
     ...(await checkPorts(config, isRunning)),
     await checkSpace(config),
+    await checkOwners([config.home, config.cache]),
   ];
 }
 
@@ -46,6 +47,33 @@ function checkRoot(uid = process.getuid?.()): Check {
   if (uid === 0) return { name, state: "ok", found: "runs as root", remedy: "" };
   const found = `the service mounts file systems and makes networks, which needs root; this is user ${uid}`;
   return { name, state: "failed", found, remedy: "run the command as root, for example with sudo -i" };
+}
+
+const writableByOthers = 0o022;
+
+/**
+ * The service runs programs of these folders and opens their files as root: nobody else may have put a file, a link or a
+ * FIFO there. Folders that are not there yet are made by the start.
+ */
+export async function checkOwners(folders: readonly string[], uid = process.getuid?.()): Promise<Check> {
+  const name = "owners";
+  const failed = (found: string, remedy: string): Check => ({ name, state: "failed", found, remedy });
+  for (const folder of folders) {
+    const status = await stat(folder).catch(() => undefined);
+    if (status === undefined) continue;
+    const entries = (await readdir(folder)).map((entry) => join(folder, entry));
+    for (const path of [folder, ...entries]) {
+      const owner = (await lstat(path).catch(() => undefined))?.uid ?? uid;
+      if (owner !== uid)
+        return failed(
+          `${path} belongs to user ${owner}, who can change what the service runs`,
+          `look at what is in ${folder}, then remove it, or take it over with chown -R ${uid}:${uid} ${folder}`,
+        );
+    }
+    if ((status.mode & writableByOthers) !== 0)
+      return failed(`others may write into ${folder}`, `chmod go-w ${folder}`);
+  }
+  return { name, state: "ok", found: "nobody else may write into home and cache", remedy: "" };
 }
 
 export async function checkSystem(text?: string): Promise<Check> {

@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { open, readFile, rename, rm, rmdir } from "node:fs/promises";
+import { type FileHandle, open, rename, rm, rmdir } from "node:fs/promises";
 import { dirname } from "node:path";
 
 /** Replaces a file atomically and durably: readers, also after a crash, see all of the old or of the new file. */
@@ -75,10 +75,22 @@ export async function removeEmptyFolder(path: string): Promise<void> {
   });
 }
 
+/**
+ * Opens a file to read it. Throws for a link (ELOOP) and for what is no regular file (EINVAL): a FIFO or a device would
+ * block a thread of the process.
+ */
+export async function openPlainFile(path: string): Promise<FileHandle> {
+  const handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  if ((await handle.stat()).isFile()) return handle;
+  await handle.close();
+  throw Object.assign(new Error(`${path} is not a regular file`), { code: "EINVAL" });
+}
+
 /** The parsed JSON of a file, or undefined when there is none. */
 export async function readJsonFile(path: string): Promise<unknown> {
   try {
-    return JSON.parse(await readFile(path, "utf8"));
+    await using file = await openPlainFile(path);
+    return JSON.parse(await file.readFile("utf8"));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw error;

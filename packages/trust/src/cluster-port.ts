@@ -94,7 +94,8 @@ export class ClusterPort {
       if (roles !== "anybody" && (caller === undefined || !roles.includes(caller.role)))
         return refuse(`${socket.alpnProtocol} is for ${roles.join(", ")}; it is ${caller?.role ?? "nobody"}`);
       if (caller === undefined) setTimeout(() => socket.destroy(), strangerMs).unref();
-      else if (!this.#known(socket, uriOf(caller))) return refuse(`${uriOf(caller)} has too many connections`);
+      else if (!this.#known(socket, uriOf(caller)))
+        return refuse(`${uriOf(caller)} has too many connections`);
       protocol.serve(socket, caller);
     });
     this.#server.on("connection", (socket) => this.#accepted(socket));

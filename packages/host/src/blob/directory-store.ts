@@ -6,7 +6,7 @@ import { constants } from "node:fs";
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { randomBytes } from "node:crypto";
 import { dirname, join, relative } from "node:path";
-import { syncDirectory } from "@cloche/base";
+import { openPlainFile, syncDirectory } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { type BlobEntry, type BlobStore, checkKey } from "./blob-store.ts";
 
@@ -51,7 +51,7 @@ class DirectoryStore implements BlobStore {
     return reported(async () => {
       let handle: FileHandle;
       try {
-        handle = await open(this.#path(key), constants.O_RDONLY);
+        handle = await openPlainFile(this.#path(key));
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
         throw error;

@@ -11,6 +11,7 @@
 import { type FileHandle, open, readFile, rm, writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
+import { openPlainFile } from "@cloche/base";
 import { ClocheError, type RandomBytes } from "@cloche/protocol";
 import { webcrypto } from "node:crypto";
 import type { BlobStore } from "../blob/blob-store.ts";
@@ -87,7 +88,7 @@ export class CheckpointArchive {
     const inherited = manifest.packs.map((pack) => pack.id);
     for (const id of inherited) this.#writing.pin(id);
     const packs = new PackWriter(this.#options, manifest, this.#writing);
-    const file = await open(image, "r");
+    const file = await openPlainFile(image);
     let isNamed = false;
     try {
       const due = dataChunks(marks, manifest);
@@ -238,7 +239,7 @@ export class CheckpointArchive {
   async localImage(image: string): Promise<LocalImage> {
     const marks = await this.#chunkMarks(image, undefined);
     const hashes = Array.from<Buffer | undefined>({ length: marks.length });
-    const file = await open(image, "r");
+    const file = await openPlainFile(image);
     try {
       const { size } = await file.stat();
       const due = [...marks.keys()].filter((index) => marks[index] === 0x64); // "d"

@@ -1,4 +1,5 @@
-import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -31,6 +32,15 @@ describe("requireRestorable", () => {
     await noteMadeWith(dir, present, durable);
     expect(await requireRestorable(dir, { ...present, agentRootDir: "/newer" })).toEqual(present);
     expect(JSON.parse(await readFile(join(dir, "made-with"), "utf8"))).toEqual(present);
+  });
+
+  it.each([
+    ["a link", (path: string) => symlink("/etc/passwd", path)],
+    ["a FIFO", async (path: string) => void execFileSync("mkfifo", [path])],
+  ])("refuses an image that has %s in the place of a file", async (_, put) => {
+    await noteMadeWith(dir, present, false);
+    await put(join(dir, "pages.img"));
+    expect((await refusal()).message).toMatch(/it has something else than files/);
   });
 
   it.each([

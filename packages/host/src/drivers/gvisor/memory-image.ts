@@ -8,6 +8,7 @@ import { createDurably, readJsonFile } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { CommandError } from "../../sys/run.ts";
 import { ImageMismatchError } from "../driver.ts";
+import { requirePlainFiles } from "../plain-files.ts";
 import type { MadeWith } from "./pool/template.ts";
 import type { Unit } from "./unit.ts";
 
@@ -30,6 +31,7 @@ export async function noteMadeWith(dir: string, madeWith: MadeWith, durable: boo
  * reason, for an image that this host can never restore.
  */
 export async function requireRestorable(dir: string, present: MadeWith): Promise<MadeWith> {
+  await requirePlainFiles(dir);
   const madeWith = await readNote(dir);
   if (!isOfOneKind(madeWith, present)) throw new ImageMismatchError(differenceOf(madeWith, present));
   // Try this host's own root of that content first: the noted path is of the host that wrote the image.

@@ -12,6 +12,7 @@ import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { syncDirectory, writeDurably } from "@cloche/base";
 import { ImageMismatchError, snapshotDisk } from "../driver.ts";
+import { requirePlainFiles } from "../plain-files.ts";
 import type { VmShape } from "./command-line.ts";
 import { hardwareKey, type VmPlatform } from "./platform.ts";
 
@@ -98,6 +99,7 @@ export async function openSnapshot(dir: string, platform: VmPlatform): Promise<S
 }
 
 async function readManifest(dir: string): Promise<SnapshotManifest> {
+  await requirePlainFiles(dir);
   const { manifest: path } = snapshotPaths(dir);
   const size = (await stat(path).catch(() => undefined))?.size;
   if (size === undefined) throw damaged("it was never finished");
