@@ -77,4 +77,13 @@ export const addressDefences: readonly Defence[] = [
     ...port,
     named: "whole origin",
   },
+  {
+    what: "no cookie of a port is for the sandboxes of others",
+    file: "packages/edge/src/headers.ts",
+    find: 'lower === "set-cookie" ? value.replace(domainOfCookie, "") : value',
+    replace: "value",
+    project: "unit",
+    test: "packages/edge/src/port-access.test.ts",
+    named: "for the sandboxes of others",
+  },
 ];

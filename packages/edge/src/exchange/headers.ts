@@ -71,8 +71,11 @@ function withoutTokens(offered: string): string {
   return names.filter((name) => !name.toLowerCase().startsWith(tokenSubprotocol)).join(", ");
 }
 
+const domainOfCookie = /;\s*domain\s*(?:=[^;]*)?(?=;|$)/gi;
+
 /**
  * An answer's headers as the client gets them: without hop-by-hop and internal headers and the far end's request id.
+ * Cookies lose their `Domain`: one for the base domain would be sent to the sandboxes of others.
  */
 export function answerHeaders(raw: RawHeaders, isDropped?: (name: string) => boolean): RawHeaders {
   const kept: RawHeaders = [];
@@ -84,7 +87,8 @@ export function answerHeaders(raw: RawHeaders, isDropped?: (name: string) => boo
     const lower = (raw[index] as string).toLowerCase();
     if (hopByHop.has(lower) || lower === "x-request-id" || isInternal(lower)) continue;
     if (named?.has(lower) || isDropped?.(lower)) continue;
-    kept.push(raw[index] as string, raw[index + 1] as string);
+    const value = raw[index + 1] as string;
+    kept.push(raw[index] as string, lower === "set-cookie" ? value.replace(domainOfCookie, "") : value);
   }
   return kept;
 }

@@ -310,3 +310,21 @@ test("no token reaches a port's server, in whatever header", async () => {
   await visit({ authorization: "Bearer sk-1", "x-api-key": "app-1" });
   expect(user.seen.at(-1)?.headers).toMatchObject({ authorization: "Bearer sk-1", "x-api-key": "app-1" });
 });
+
+test.each([
+  ["s=1; Domain=cloche.localhost; Path=/", "s=1; Path=/"],
+  ["s=1;domain=.cloche.localhost", "s=1"],
+  ["s=1; DOMAIN = cloche.localhost ; Secure", "s=1; Secure"],
+  ["s=1; Path=/; Domain; Domain=cloche.localhost", "s=1; Path=/"],
+  ["s=domain=x; Path=/domain=y", "s=domain=x; Path=/domain=y"],
+])("no cookie of a port is for the sandboxes of others: %s", async (sent, got) => {
+  await using rig = await Rig.start();
+  const server = http.createServer((_, response) => response.setHeader("set-cookie", sent).end());
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
+  const label = `${(server.address() as AddressInfo).port}-${sandboxA}`;
+  const answer = await rig.ask({ label, headers: { authorization } });
+  server.close();
+  expect(answer.headers["set-cookie"]).toEqual([got]);
+});
