@@ -9,6 +9,7 @@ import { dirname, join, relative } from "node:path";
 import { openPlainFile, syncDirectory } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { type BlobEntry, type BlobStore, checkKey } from "./blob-store.ts";
+import { wholeBytesMax } from "./bounded-fetch.ts";
 
 const partSuffix = ".part";
 const partKeptMs = 24 * 3_600_000;
@@ -57,7 +58,15 @@ class DirectoryStore implements BlobStore {
         throw error;
       }
       try {
-        if (range === undefined) return await handle.readFile();
+        if (range === undefined) {
+          const { size } = await handle.stat();
+          if (size > wholeBytesMax)
+            throw new ClocheError(
+              "failed_precondition",
+              `an object of ${size} bytes in storage is too large`,
+            );
+          return await handle.readFile();
+        }
         const buffer = Buffer.alloc(range.length);
         const { bytesRead } = await handle.read(buffer, 0, range.length, range.offset);
         return buffer.subarray(0, bytesRead);

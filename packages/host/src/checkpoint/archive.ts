@@ -9,12 +9,14 @@
  * that no manifest names; `sweep` removes them when they are a day old. Younger packs may belong to an upload of another host.
  */
 import { type FileHandle, open, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname } from "node:path";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import { openPlainFile } from "@cloche/base";
 import { ClocheError, type RandomBytes } from "@cloche/protocol";
 import { webcrypto } from "node:crypto";
 import type { BlobStore } from "../blob/blob-store.ts";
+import { requireSpace } from "../pool/reserve.ts";
 import type { Native } from "../sys/native.ts";
 import {
   type CheckpointHeader,
@@ -53,6 +55,8 @@ export interface ArchiveOptions {
   nowMs(): number;
   /** Folder of the manifests; default `checkpoints`. */
   folder?: "checkpoints" | "images";
+  /** Throws when the file system of a folder is nearly full. */
+  requireSpace?: (folder: string) => Promise<void>;
 }
 
 /** An image on this host's pool, and the SHA-256 of each of its chunks; undefined: all zeros. */
@@ -154,7 +158,8 @@ export class CheckpointArchive {
 
   /**
    * Rebuilds the image at `target` (which must not exist), verifies every chunk and makes it durable. Chunks that `local` has are
-   * taken from there and share its blocks. Leaves nothing when it throws. `signal` stops it between chunks.
+   * taken from there and share its blocks. Leaves nothing when it throws: a manifest of some KiB may stand for more than the pool
+   * has, so it ends before it takes the pool's reserve. `signal` stops it between chunks.
    */
   async materialise(
     manifest: Manifest,
@@ -162,6 +167,7 @@ export class CheckpointArchive {
     { local, signal }: { local?: LocalImage | undefined; signal?: AbortSignal } = {},
   ): Promise<void> {
     const { disk_bytes: bytes } = manifest.header;
+    const { requireSpace: spaceIn = requireSpace } = this.#options;
     const known = local?.hashes.length === manifest.chunkCount ? local : undefined;
     if (known !== undefined) await this.#options.native.clone(known.image, target);
     const file = await open(target, known === undefined ? "wx" : "r+", 0o600);
@@ -176,6 +182,7 @@ export class CheckpointArchive {
         first += chunks.length;
         for (let at = 0; at < due.length; at += readsAtOnce) {
           signal?.throwIfAborted();
+          await spaceIn(dirname(target));
           await Promise.all(
             due.slice(at, at + readsAtOnce).map(async ({ chunk, index }) => {
               const raw =

@@ -9,7 +9,7 @@
 import { createHash } from "node:crypto";
 import { promisify } from "node:util";
 import { constants, createZstdDecompress, zstdCompress } from "node:zlib";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, limits } from "@cloche/protocol";
 
 export const manifestVersion = 1;
 export const chunkBytes = 256 * 1024;
@@ -27,6 +27,8 @@ export const manifestCaps = {
   diskBytes: 2 ** 40,
   packs: zeroPack - 1,
   storedChunkBytes: 2 * chunkBytes,
+  services: 10_000,
+  serviceNameLength: 256,
 } as const;
 
 export interface CheckpointHeader {
@@ -207,6 +209,8 @@ function parseHeader(bytes: Buffer): CheckpointHeader & { packs: PackReference[]
   for (const field of ["id", "name", "team_id", "sandbox_id", "created_at", "runtime"]) {
     if (typeof header[field] !== "string") throw new ManifestError(`its header has no ${field}`);
   }
+  if ((header["name"] as string).length > 2 * limits.checkpointNameLength)
+    throw new ManifestError("its name is too long");
   for (const field of ["size_bytes", "disk_bytes", "disk_mb"]) {
     const value = header[field];
     if (!Number.isSafeInteger(value) || (value as number) < 0)
@@ -215,7 +219,9 @@ function parseHeader(bytes: Buffer): CheckpointHeader & { packs: PackReference[]
   if ((header["disk_bytes"] as number) > manifestCaps.diskBytes)
     throw new ManifestError("its disk is too large");
   const { packs, running_services: services } = header;
-  if (!Array.isArray(services) || !services.every((name) => typeof name === "string")) {
+  const { services: most, serviceNameLength } = manifestCaps;
+  const isName = (name: unknown): boolean => typeof name === "string" && name.length <= serviceNameLength;
+  if (!Array.isArray(services) || services.length > most || !services.every(isName)) {
     throw new ManifestError("its header has no running_services");
   }
   if (!Array.isArray(packs) || packs.length > manifestCaps.packs || !packs.every(isPackReference)) {
