@@ -7,10 +7,10 @@ export const memberDefences: readonly Defence[] = [
   {
     what: "one member of the cluster has a bounded number of streams",
     file: "packages/trust/src/rpc-server.ts",
-    find: "maxConcurrentStreams: memberBounds.streams,",
+    find: "maxConcurrentStreams: members?.streams ?? memberBounds.streams,",
     replace: "maxConcurrentStreams: 10_000,",
     ...calls,
-    named: "two calls under way",
+    named: "two calls under way for each",
   },
   {
     what: "a request of a member has a largest size",

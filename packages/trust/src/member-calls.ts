@@ -8,7 +8,10 @@ import type { Socket } from "node:net";
 import { boundControlFrames, listenerBounds, memberBounds, paceStream } from "@cloche/base";
 
 /** `bodyMs`: time for a whole request. */
-export type MemberBounds = Record<"connections" | "heldBytes" | "processBytes" | "bodyMs", number>;
+export type MemberBounds = Record<
+  "connections" | "streams" | "heldBytes" | "processBytes" | "bodyMs",
+  number
+>;
 
 /** A call under way. `read`: bytes of its request so far; `held`: as counted last. */
 interface Call {

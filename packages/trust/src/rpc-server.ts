@@ -74,7 +74,7 @@ export class RpcServer {
       });
     const ofMembers = {
       ...http2Bounds.settings,
-      maxConcurrentStreams: memberBounds.streams,
+      maxConcurrentStreams: members?.streams ?? memberBounds.streams,
       initialWindowSize: memberBounds.streamWindowBytes,
     };
     const { streamResetBurst, streamResetsPerSecond: streamResetRate } = memberBounds;

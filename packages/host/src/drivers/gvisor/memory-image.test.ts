@@ -113,8 +113,10 @@ describe("restoreError", () => {
   const died = 'restoring container "u1": urpc method "containerManager.Restore" failed: EOF';
 
   const shortPages = 'starting container: restoring container "u1": I/O error';
+  const flipped =
+    'starting container: restoring container "u1": json unmarshal error to get container specs map';
 
-  it.each([refused, died, shortPages, "gvisor.dev/gvisor/pkg/state.(*decodeState).Load(0x14)"])(
+  it.each([refused, died, shortPages, flipped, "gvisor.dev/gvisor/pkg/state.(*decodeState).Load(0x14)"])(
     "%s: damaged",
     async (said) => {
       expect(await restoreError(lives, failed(said))).toBeInstanceOf(ImageMismatchError);

@@ -16,7 +16,7 @@ const FILE = "made-with";
 
 /** Messages of runsc and its sentry for an image that cannot be loaded: it was refused, or the sentry ended. */
 const NOT_LOADED =
-  /failed to load kernel|gvisor\/pkg\/state\.|containerManager\.Restore\\?" failed|restoring container "[^"]*": I\/O error/;
+  /failed to load kernel|gvisor\/pkg\/state\.|containerManager\.Restore\\?" failed|restoring container "[^"]*": (?:I\/O error|json unmarshal error)/;
 /** Failures of the host, not of the image: another try may succeed. */
 const PASSING = /no space left on device|cannot allocate memory|too many open files|temporarily unavailable/i;
 
