@@ -79,11 +79,11 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "no cookie of a port is for the sandboxes of others",
-    file: "packages/edge/src/headers.ts",
+    file: "packages/edge/src/exchange/headers.ts",
     find: 'lower === "set-cookie" ? value.replace(domainOfCookie, "") : value',
     replace: "value",
     project: "unit",
-    test: "packages/edge/src/port-access.test.ts",
+    test: "packages/edge/src/routing/port-access.test.ts",
     named: "for the sandboxes of others",
   },
 ];

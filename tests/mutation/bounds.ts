@@ -416,15 +416,6 @@ export const bounds: readonly Defence[] = [
     named: "lead to themselves",
   },
   {
-    what: "a manifest that unpacks to millions of entries holds up nobody",
-    file: "packages/host/src/checkpoint/manifest.ts",
-    find: "await setImmediate();",
-    replace: "void setImmediate;",
-    project: "unit",
-    test: "packages/host/src/checkpoint/manifest-bomb.test.ts",
-    named: "without holding up",
-  },
-  {
     what: "the name server holds no answers for a sandbox that reads none",
     file: "packages/host/src/network/dns-forwarder.ts",
     find: "await drained(socket);",

@@ -231,7 +231,7 @@ export const listenerDefences: readonly Defence[] = [
   {
     what: "members of the cluster keep their connections",
     file: "packages/trust/src/cluster-port.ts",
-    find: "      else this.#known(socket);\n",
+    find: "    this.#strangers.leave(key);\n    this.#places.ask(key, () => true);\n",
     replace: "",
     project: "unit",
     test: "packages/trust/src/cluster-port.test.ts",
