@@ -133,8 +133,8 @@ async function startParts(
       await gateway.ready();
     };
     await startOperatorPort(config, metrics, stops, ready);
-    const given = { tls, ...inMemory(gateway, host), ...(e2b && { neighbour: e2b.endpoint }) };
-    edge = await startEdge(config, given, log, metrics);
+    const beside = e2b && { neighbour: e2b.endpoint, neighbourPlain: e2b.address };
+    edge = await startEdge(config, { tls, ...inMemory(gateway, host), ...beside }, log, metrics);
     stops.add("edge", async () => edge?.stop(config.drainSeconds * 1_000));
     progress.step("listening");
     await gateway
@@ -150,12 +150,8 @@ async function startParts(
       ).catch(portTaken("CLOCHE_MCP_PORT", config.mcpPort));
       stops.add("MCP endpoint", () => closeMcp(config.drainSeconds * 1_000));
     }
-    if (e2b !== undefined) {
-      await e2b.endpoint
-        .listen(config.e2bPort, e2b.address)
-        .catch(portTaken("CLOCHE_E2B_PORT", config.e2bPort));
+    if (e2b !== undefined)
       stops.add("E2B endpoint", () => e2b.endpoint.close(config.drainSeconds * 1_000));
-    }
     // The first step of a stop: new requests are sent away, requests under way are answered.
     stops.add("readiness", async () => {
       gateway.drain();

@@ -1,4 +1,4 @@
-/** The E2B-compatible endpoint of this installation: its API key, its secret and its listener. */
+/** The E2B-compatible endpoint of this installation: its API key, its secret, and where the edge listens for it. */
 import { randomBytes } from "node:crypto";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -13,12 +13,12 @@ export interface LocalE2b {
   endpoint: E2bEndpoint;
   status: NonNullable<ServiceStatus["e2b"]>;
   /** Always on the loopback, because the endpoint has no TLS there. */
-  address: string;
+  address: { port: number; address: string };
 }
 
 const secretBytes = 32;
 
-/** Undefined if the endpoint is switched off. Does not listen yet. */
+/** Undefined if the endpoint is switched off. */
 export async function prepareE2b(
   config: Config,
   gateway: Gateway,
@@ -39,7 +39,8 @@ export async function prepareE2b(
   });
   const address = plainEdge({ ...config, edgeHttpPort: config.e2bPort })?.address ?? "127.0.0.1";
   const url = `http://${shown(address)}:${config.e2bPort}`;
-  return { endpoint, status: { api_url: url, sandbox_url: url, api_key: ownKey }, address };
+  const status = { api_url: url, sandbox_url: url, api_key: ownKey };
+  return { endpoint, status, address: { port: config.e2bPort, address } };
 }
 
 /** The secret seals the tokens of sandboxes: a new secret makes the tokens that clients hold invalid. */

@@ -4,15 +4,14 @@
  *   client ──▶ Api ──▶ the gateway, with the caller's API key
  *          └─▶ Envd ─▶ the data plane, with tokens the gateway issues for the key in the sandbox's own token
  *
- * Stores no records. Its memory is only a cache and an index, and is empty after a restart. It runs beside gateway and edge, and uses only
- * the public contract.
+ * Stores no records. Its memory is only a cache and an index, and is empty after a restart. It uses only the public contract. Beside an
+ * edge in the same process, the edge listens for it and answers for ports of sandboxes; at a cluster's gateway it listens itself.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { isIP, type AddressInfo } from "node:net";
 import {
   boundedLog,
   boundHttp,
-  callerIsKnown,
   http1Bounds,
   HttpDrain,
   isKnownCaller,
@@ -28,8 +27,7 @@ import { trafficName } from "./api/sandbox-view.ts";
 import { E2bError } from "./e2b-error.ts";
 import { Envd } from "./envd/envd.ts";
 import { answerError, answerJson, headerOf } from "./http.ts";
-import { type EdgeAddress, passOn } from "./port-proxy.ts";
-import { Sandboxes } from "./envd/sandboxes.ts";
+import { type OpenRequest, Sandboxes } from "./envd/sandboxes.ts";
 
 export interface E2bOptions {
   gatewayUrl: string;
@@ -46,12 +44,26 @@ export interface E2bOptions {
   log: Log;
 }
 
+/** What the edge in this process (Neighbour) offers for a request that it has accepted. */
+export interface AskedByEdge {
+  /** The request came to the one address of all sandboxes. A signed URL there names no sandbox; its signature tells it. */
+  atOwnAddress: boolean;
+  /** Lets the edge answer for a port. `token`: the sandbox's, for ports that are not public; undefined: the caller has none. */
+  toPort(port: {
+    sandboxId: string;
+    port: number;
+    token: string | undefined;
+    dropped: ReadonlySet<string>;
+    host: string;
+  }): OpenRequest;
+}
+
 export interface E2bEndpoint {
-  /** Listens with plain HTTP; port 0 picks a free one. Answers the port. */
+  /** Listens with plain HTTP, where no edge in this process does; port 0 picks a free one. Answers the port. */
   listen(port: number, address: string): Promise<number>;
   /** Whether a request at the edge is for this endpoint: for `api.<base domain>`, or from E2B's clients for a sandbox. */
   takes(request: IncomingMessage): boolean;
-  answer(request: IncomingMessage, response: ServerResponse): void;
+  answer(request: IncomingMessage, response: ServerResponse, asked: AskedByEdge): void;
   /**
    * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. On a connection that was used
    * less than `idleMs` ago (default 0) it answers the next request and then closes the connection.
@@ -60,6 +72,13 @@ export interface E2bEndpoint {
 }
 
 const envdPort = 49_983;
+/** Headers that say which port a request is for, and who asks. */
+const ownHeaders = new Set([
+  "e2b-sandbox-id",
+  "e2b-sandbox-port",
+  "x-access-token",
+  "e2b-traffic-access-token",
+]);
 
 export function createE2b(options: E2bOptions): E2bEndpoint {
   return new Endpoint(options);
@@ -72,7 +91,6 @@ class Endpoint implements E2bEndpoint {
   readonly #sandboxes: Sandboxes;
   readonly #api: Api;
   readonly #envd: Envd;
-  readonly #edge: EdgeAddress;
   readonly #server = createServer(
     {
       ...http1Bounds,
@@ -80,7 +98,7 @@ class Endpoint implements E2bEndpoint {
       requestTimeout: 0,
       noDelay: true,
     },
-    (request, response) => this.#answer(request, response, true),
+    (request, response) => this.#answer(request, response),
   );
   readonly #drain = new HttpDrain(this.#server);
   readonly #fetch: ReturnType<typeof nodeFetch>;
@@ -102,7 +120,6 @@ class Endpoint implements E2bEndpoint {
     });
     this.#api = new Api(this.#sandboxes);
     this.#envd = new Envd(this.#sandboxes);
-    this.#edge = { url: new URL(edgeUrl), ca: caCert };
   }
 
   async listen(port: number, address: string): Promise<number> {
@@ -123,24 +140,28 @@ class Endpoint implements E2bEndpoint {
     );
   }
 
-  answer(request: IncomingMessage, response: ServerResponse): void {
-    this.#answer(request, response, false);
+  answer(request: IncomingMessage, response: ServerResponse, asked: AskedByEdge): void {
+    this.#answer(request, response, asked);
   }
 
-  /** `isLocal`: the request came to the one address of all sandboxes. A signed URL there names no sandbox; its signature tells it. */
-  #answer(request: IncomingMessage, response: ServerResponse, isLocal: boolean): void {
+  /** `asked`: by the edge; undefined: at this endpoint's own listener. */
+  #answer(request: IncomingMessage, response: ServerResponse, asked?: AskedByEdge): void {
     const beganMs = performance.now();
     const requestId = requestIdOf(request.headers);
     response.setHeader("x-request-id", requestId);
     response.setHeader("access-control-allow-origin", "*");
     const path = (request.url ?? "").split("?", 1)[0];
     this.#open += 1;
-    response.once("close", () => {
-      this.#open -= 1;
+    let isOpen = true;
+    const ended = (): void => {
+      if (isOpen) this.#open -= 1;
+      isOpen = false;
       if (this.#open === 0) this.#onIdle?.();
-    });
-    this.#route(request, response, isLocal).then(
+    };
+    response.once("close", ended);
+    this.#route(request, response, asked).then(
       (error) => {
+        if (error === "at the edge") return ended();
         const fields = {
           request_id: requestId,
           method: request.method,
@@ -183,8 +204,8 @@ class Endpoint implements E2bEndpoint {
   async #route(
     request: IncomingMessage,
     response: ServerResponse,
-    isLocal: boolean,
-  ): Promise<E2bError | undefined> {
+    asked: AskedByEdge | undefined,
+  ): Promise<Answered> {
     if (request.method === "OPTIONS") return preflight(request, response);
     let target: { sandboxId: string; port: number } | undefined;
     try {
@@ -194,11 +215,11 @@ class Endpoint implements E2bEndpoint {
     }
     if (target === undefined) {
       // A signed URL at the one address of all sandboxes names no sandbox.
-      const isSigned = isLocal && /^\/files\?(.*&)?signature=/.test(request.url ?? "");
+      const isSigned = asked?.atOwnAddress !== false && /^\/files\?(.*&)?signature=/.test(request.url ?? "");
       return isSigned ? this.#envd.answer(request, response, undefined) : this.#api.answer(request, response);
     }
     if (target.port === envdPort) return this.#envd.answer(request, response, target.sandboxId);
-    return this.#passOn(request, response, target);
+    return this.#toPort(request, response, target, asked);
   }
 
   /** The sandbox and port in the headers or the host name; undefined: a request for the API. */
@@ -217,11 +238,15 @@ class Endpoint implements E2bEndpoint {
     return { sandboxId, port };
   }
 
-  async #passOn(
+  /** Ports are at edges; only the token that opens one is found here. */
+  async #toPort(
     request: IncomingMessage,
     response: ServerResponse,
     { sandboxId, port }: { sandboxId: string; port: number },
-  ): Promise<E2bError | undefined> {
+    asked: AskedByEdge | undefined,
+  ): Promise<Answered> {
+    const host = `${port}-${sandboxId}.${this.#sandboxes.domain}`;
+    if (asked === undefined) return answerError(response, atEdge(host));
     const traffic = headerOf(request, "e2b-traffic-access-token");
     const access = headerOf(request, "x-access-token");
     const apiKey =
@@ -232,12 +257,9 @@ class Endpoint implements E2bEndpoint {
         apiKey === undefined
           ? undefined
           : (await this.#sandboxes.gateway(apiKey).issueDataPlaneToken(sandboxId)).jwt;
-      if (apiKey !== undefined) {
-        callerIsKnown(request);
-        this.#sandboxes.endWithKey(response, apiKey, sandboxId);
-      }
-      const host = `${port}-${sandboxId}.${this.#options.baseDomain}`;
-      return await passOn(this.#edge, { host, token }, request, response);
+      const carried = asked.toPort({ sandboxId, port, token, dropped: ownHeaders, host });
+      if (apiKey !== undefined) this.#sandboxes.endWithKey(carried, apiKey, sandboxId);
+      return "at the edge";
     } catch (error) {
       return answerError(response, error);
     }
@@ -250,6 +272,16 @@ class Endpoint implements E2bEndpoint {
     return isIP(host) === 0 && host.endsWith(suffix) ? host.slice(0, -suffix.length) : "";
   }
 }
+
+/** An error that was answered; undefined: success; `at the edge`: the edge answers, and logs it. */
+type Answered = E2bError | undefined | "at the edge";
+
+const atEdge = (host: string): E2bError =>
+  new E2bError(
+    "failed_precondition",
+    `ports of sandboxes are not at this address: use https://${host}, with the sandbox's token`,
+    { status: 421 },
+  );
 
 function portOf(label: string): { sandboxId: string; port: number } | undefined {
   const [, port, sandboxId = ""] = /^([1-9]\d{0,4})-(sbx-.*)$/.exec(label) ?? [];

@@ -68,6 +68,8 @@ export interface EdgeOptions {
   corsOrigins?: CorsOrigins;
   /** Answers requests for other names below the base domain; default: none. */
   neighbour?: Neighbour;
+  /** Where all requests are the neighbour's, without TLS: an address of the loopback. Default: nowhere. */
+  neighbourPlain?: { port: number; address: string };
   limits?: Partial<EdgeLimits>;
   clock: Clock;
   log: Log;
@@ -79,6 +81,8 @@ export interface EdgePorts {
   port: number;
   /** Undefined: the edge does not listen without TLS. */
   plainPort: number | undefined;
+  /** Undefined: the neighbour has no address of its own. */
+  neighbourPort: number | undefined;
 }
 
 export interface Edge {
@@ -130,6 +134,9 @@ class EdgeServer implements Edge {
   readonly #measure: MeasureExchange;
   readonly #listener: Listener;
   readonly #plainListener: Listener | undefined;
+  readonly #neighbourListener: Listener | undefined;
+  /** Connections to the neighbour's own address. */
+  readonly #neighbours = new WeakSet<Socket>();
   readonly #refused = new WeakSet<Duplex>();
   readonly #stopping = new AbortController();
   readonly #held: HeldBytes;
@@ -177,8 +184,20 @@ class EdgeServer implements Edge {
     }));
     const handlers = this.#handlers();
     this.#listener = Listener.tls(options.tls, this.#clients, places, this.#limits, handlers);
-    this.#plainListener =
-      options.plain && Listener.plain(options.plain.address, this.#clients, places, this.#limits, handlers);
+    const plainAt = ({ address }: { address: string }, of: ListenerHandlers): Listener =>
+      Listener.plain(address, this.#clients, places, this.#limits, of);
+    this.#plainListener = options.plain && plainAt(options.plain, handlers);
+    const accepted = (socket: Socket): void => {
+      this.#neighbours.add(socket);
+      handlers.accepted(socket);
+    };
+    this.#neighbourListener =
+      options.neighbourPlain && plainAt(options.neighbourPlain, { ...handlers, accepted });
+  }
+
+  get #listeners(): Listener[] {
+    const all = [this.#listener, this.#plainListener, this.#neighbourListener];
+    return all.filter((listener) => listener !== undefined);
   }
 
   #handlers(): ListenerHandlers {
@@ -240,7 +259,9 @@ class EdgeServer implements Edge {
 
   #route(exchange: Exchange): void {
     if (exchange.over || exchange.failure !== undefined) return;
-    if (isHealthCheck(exchange, this.#options.baseDomain)) return answerHealth(exchange, () => this.ready());
+    const isOwn = !this.#neighbours.has(exchange.wire.socket);
+    if (isOwn && isHealthCheck(exchange, this.#options.baseDomain))
+      return answerHealth(exchange, () => this.ready());
     const { expect } = exchange.request.headers;
     if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
       exchange.refuse(
@@ -249,7 +270,14 @@ class EdgeServer implements Edge {
       );
       return;
     }
-    if (!askNeighbour(this.#options.neighbour, exchange)) this.#router.route(exchange);
+    if (!this.#askNeighbour(exchange)) this.#router.route(exchange);
+  }
+
+  #askNeighbour(exchange: Exchange): boolean {
+    const atOwnAddress = this.#neighbours.has(exchange.wire.socket);
+    return askNeighbour(this.#options.neighbour, exchange, atOwnAddress, (port) =>
+      this.#router.toPort(exchange, port),
+    );
   }
 
   #upgrade(request: IncomingMessage, socket: Socket, first: Buffer): void {
@@ -303,7 +331,7 @@ class EdgeServer implements Edge {
 
   #ended(exchange: Exchange): void {
     this.#held.delete(exchange);
-    exchange.onEnded?.();
+    exchange.ended();
   }
 
   #noteOver(exchange: Exchange, tookMs: number): void {
@@ -317,6 +345,7 @@ class EdgeServer implements Edge {
       status: response.headersSent ? response.statusCode : 0,
       ms: Math.round(tookMs * 10) / 10,
     };
+    if (exchange.logsItself) return;
     const log = exchange.callerIsKnown ? this.#log : this.#strangersLog;
     if (exchange.gone) log.info(fields, "client went away");
     else if (failure !== undefined) log.info({ ...fields, code: failure.code, err: failure }, "refused");
@@ -324,7 +353,7 @@ class EdgeServer implements Edge {
   }
 
   async start(): Promise<EdgePorts> {
-    const { port: wanted, address, plain } = this.#options;
+    const { port: wanted, address, plain, neighbourPlain: beside } = this.#options;
     await new Promise<void>((resolve) => {
       this.#table
         .watch(this.#options.routes, this.#clock, this.#log, this.#stopping.signal, resolve)
@@ -334,11 +363,12 @@ class EdgeServer implements Edge {
     try {
       const port = await this.#listener.listen(wanted, address);
       const plainPort = plain && (await this.#plainListener?.listen(plain.port, plain.address));
+      const neighbourPort = beside && (await this.#neighbourListener?.listen(beside.port, beside.address));
       this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
       this.#sweep.unref();
       this.#heldLooks = setInterval(() => this.#held.look(), heldLookMs);
       this.#heldLooks.unref();
-      return { port, plainPort };
+      return { port, plainPort, neighbourPort };
     } catch (error) {
       await this.stop();
       throw error;
@@ -356,18 +386,20 @@ class EdgeServer implements Edge {
 
   drain(): void {
     this.#isDraining = true;
+    // The neighbour may need this edge until its last answer is given: it gets no new connection.
+    void this.#neighbourListener?.close();
     this.#clients.drain();
     this.#http2.drain();
   }
 
   #isQuiet(idleMs: number): boolean {
-    const listens = this.#listener.listening || this.#plainListener?.listening === true;
+    const listens = this.#listeners.some(({ listening }) => listening);
     return !listens && this.#open === 0 && !this.#kept.usedWithin(idleMs);
   }
 
   async stop(graceMs = 0, idleMs = 0): Promise<void> {
     this.drain();
-    const ended = Promise.all([this.#listener.close(), this.#plainListener?.close()]);
+    const ended = Promise.all(this.#listeners.map((listener) => listener.close()));
     await whenQuiet(() => this.#isQuiet(idleMs), graceMs);
     this.#stopping.abort();
     clearInterval(this.#sweep);
@@ -376,8 +408,7 @@ class EdgeServer implements Edge {
     this.#http2.closeAll();
     this.#upstreams.close();
     this.#relays?.close();
-    this.#listener.destroyConnections();
-    this.#plainListener?.destroyConnections();
+    for (const listener of this.#listeners) listener.destroyConnections();
     await ended;
   }
 }

@@ -77,8 +77,7 @@ export class HeldBytes {
         resource: "body",
       },
     );
-    exchange.clientGone();
-    exchange.wire.drop();
+    exchange.drop();
   }
 }
 

@@ -5,7 +5,7 @@ import { parseCorsOrigins } from "@cloche/gateway";
 import { plainEdge } from "../addresses.ts";
 import { portTaken } from "./ports.ts";
 
-type Given = Pick<EdgeOptions, "tls" | "routes" | "hostDataPlane" | "links" | "neighbour">;
+type Given = Pick<EdgeOptions, "tls" | "routes" | "hostDataPlane" | "links" | "neighbour" | "neighbourPlain">;
 
 /** Resolves when the edge listens and knows its routes. */
 export async function startEdge(config: Config, given: Given, log: Log, metrics: Metrics): Promise<Edge> {
@@ -23,7 +23,8 @@ export async function startEdge(config: Config, given: Given, log: Log, metrics:
     metrics,
   });
   await edge.start().catch((error: NodeJS.ErrnoException & { port?: number }) => {
-    if (error.port === plain?.port) portTaken("CLOCHE_EDGE_HTTP_PORT", config.edgeHttpPort)(error);
+    if (error.port === given.neighbourPlain?.port) portTaken("CLOCHE_E2B_PORT", config.e2bPort)(error);
+    else if (error.port === plain?.port) portTaken("CLOCHE_EDGE_HTTP_PORT", config.edgeHttpPort)(error);
     else portTaken("CLOCHE_EDGE_PORT", config.edgePort)(error);
   });
   return edge;

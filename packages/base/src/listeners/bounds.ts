@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { limits } from "@cloche/protocol";
 
-/** Connections that each listener may have open. The edge's ports, with and without TLS, are one listener. */
+/** Connections that each listener may have open. The edge's ports, with and without TLS, are one listener; on a single machine E2B's too. */
 const connectionsOf = {
   gateway: 4_096,
   edge: 10_000,

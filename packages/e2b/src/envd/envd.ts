@@ -6,7 +6,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { callerIsKnown } from "@cloche/base";
 import { E2bError, notOffered, notRunning } from "../e2b-error.ts";
 import { answerError, answerJson, headerOf } from "../http.ts";
-import type { OpenSandbox, Sandboxes } from "./sandboxes.ts";
+import { type OpenSandbox, type Sandboxes, untilAnswered } from "./sandboxes.ts";
 import { answerCallError, call, isCall } from "./calls.ts";
 import { readFile, writeFiles } from "./files.ts";
 import { readSignature } from "./signed-url.ts";
@@ -29,7 +29,7 @@ export class Envd {
       const url = new URL(request.url ?? "/", "http://sandbox");
       sandbox = await this.#authorised(request, url, sandboxId);
       callerIsKnown(request);
-      this.#sandboxes.endWithKey(response, sandbox.apiKey, sandbox.id);
+      this.#sandboxes.endWithKey(untilAnswered(response), sandbox.apiKey, sandbox.id);
       await this.#dispatch(request, response, url, sandbox);
       return undefined;
     } catch (thrown) {

@@ -35,6 +35,18 @@ export interface OpenSandbox {
   isRunning(): Promise<boolean>;
 }
 
+/** A request that may stay open for long. */
+export interface OpenRequest {
+  drop(): void;
+  whenEnded(then: () => void): void;
+}
+
+/** A request until its answer ends. */
+export const untilAnswered = (response: ServerResponse): OpenRequest => ({
+  drop: () => void response.destroy(),
+  whenEnded: (then) => void response.once("close", then),
+});
+
 export interface SandboxesOptions {
   gatewayUrl: string;
   fetch: NodeFetch;
@@ -106,14 +118,14 @@ export class Sandboxes {
     await this.find(this.gateway(apiKey), sandboxId);
   }
 
-  /** Cuts an answer that is still open when its key is no longer valid. */
-  endWithKey(response: ServerResponse, apiKey: string, sandboxId: string): void {
+  /** Drops a request that is still open when its key is no longer valid. */
+  endWithKey({ drop, whenEnded }: OpenRequest, apiKey: string, sandboxId: string): void {
     const look = (): void =>
       void this.requireKey(apiKey, sandboxId).catch((error: unknown) => {
-        if (E2bError.from(error).code === "unauthenticated") response.destroy();
+        if (E2bError.from(error).code === "unauthenticated") drop();
       });
     const timer = setInterval(look, keyLookMs);
-    response.once("close", () => clearInterval(timer));
+    whenEnded(() => clearInterval(timer));
   }
 
   open(sandboxId: string, apiKey: string): OpenSandbox {

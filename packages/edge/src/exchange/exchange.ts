@@ -32,6 +32,8 @@ export class Exchange {
   forPort = false;
   /** The request asks for the edge's own health; not logged or measured. */
   isHealthCheck = false;
+  /** Whoever answers writes the log line. */
+  logsItself = false;
   /** The caller's W3C trace context; empty: none, or not valid. */
   readonly traceparent: string;
   /** Headers added to every answer but 101: CORS, and those that file-links.ts adds. */
@@ -42,8 +44,6 @@ export class Exchange {
   onOver: (() => void) | undefined;
   /** The two ends of the upgraded connection. */
   joined: readonly [Duplex, Duplex] | undefined;
-  /** Called once nothing more is carried: the exchange is over, and so is what its connection was upgraded to. */
-  onEnded: (() => void) | undefined;
   /** How often the sandbox moved before anything was sent to it. */
   moves = 0;
   continued = false;
@@ -57,6 +57,8 @@ export class Exchange {
   failure: ClocheError | undefined;
   #bodyOver: boolean;
   #refused = false;
+  readonly #whenEnded: (() => void)[] = [];
+  #isEnded = false;
 
   constructor(
     request: IncomingMessage,
@@ -182,6 +184,24 @@ export class Exchange {
     this.over = true;
     this.upgraded = true;
     return this.wire.accept(reason, [...headers, "x-request-id", this.requestId], protocol);
+  }
+
+  /** Ends the exchange at once, and what its connection was upgraded to. */
+  drop(): void {
+    this.clientGone();
+    this.wire.drop();
+  }
+
+  /** Calls back when nothing more is carried: the exchange is over, and so is what its connection was upgraded to. */
+  whenEnded(then: () => void): void {
+    if (this.#isEnded) then();
+    else this.#whenEnded.push(then);
+  }
+
+  /** Nothing more is carried. */
+  ended(): void {
+    this.#isEnded = true;
+    for (const then of this.#whenEnded.splice(0)) then();
   }
 
   /** The client went away. */

@@ -75,7 +75,9 @@ export class Http2Response extends ServerResponse {
       if (lower === "content-length") length = String(value);
       all.push(lower, String(value));
     };
-    for (const name of this.getHeaderNames()) add(name, this.getHeader(name));
+    // As in node, headers given here take the place of those set before.
+    const isGiven = new Set(namesOf(given).map((name) => name.toLowerCase()));
+    for (const name of this.getHeaderNames()) if (!isGiven.has(name)) add(name, this.getHeader(name));
     if (Array.isArray(given))
       for (let index = 0; index + 1 < given.length; index += 2) add(String(given[index]), given[index + 1]);
     else for (const [name, value] of Object.entries(given ?? {})) add(name, value);
@@ -128,6 +130,9 @@ export class Http2Response extends ServerResponse {
     if (!this.#stream.destroyed) this.#stream.additionalHeaders({ ":status": 100 });
   }
 }
+
+const namesOf = (headers: OutgoingHttpHeaders | OutgoingHttpHeader[] | undefined): string[] =>
+  Array.isArray(headers) ? headers.filter((_, at) => at % 2 === 0).map(String) : Object.keys(headers ?? {});
 
 const toBytes = (chunk: string | Uint8Array, encoding: unknown): Uint8Array =>
   typeof chunk === "string"

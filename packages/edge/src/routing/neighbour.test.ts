@@ -6,7 +6,7 @@ import { sandboxA } from "../testing/fake-gateway.ts";
 
 const neighbour: Neighbour = {
   takes: ({ headers }) => (headers.host ?? "").startsWith("api."),
-  answer: (request, response) => {
+  answer: (request, response, _asked) => {
     const chunks: Buffer[] = [];
     request.on("data", (chunk: Buffer) => chunks.push(chunk));
     request.on("end", () => response.end(`neighbour ${request.method} ${Buffer.concat(chunks).toString()}`));
@@ -26,8 +26,8 @@ it("gives a neighbour what it takes, bodies and all, and sandboxes the rest", as
 it("gives it requests of HTTP/2 too, and cuts an answer that breaks off", async () => {
   const breaking: Neighbour = {
     ...neighbour,
-    answer: (request, response) => {
-      if (request.url !== "/breaks") return neighbour.answer(request, response);
+    answer: (request, response, asked) => {
+      if (request.url !== "/breaks") return neighbour.answer(request, response, asked);
       response.writeHead(200);
       response.write("a part");
       setTimeout(() => response.destroy(), 50);

@@ -10,6 +10,7 @@ import { bearerToken, type TokenVerifier } from "@cloche/base";
 import { ClocheError, internalHeaders, portLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "../exchange/headers.ts";
 import type { RouteClient } from "../route-table.ts";
+import type { NeighbourPort } from "./neighbour.ts";
 import { isApiKey, isOurToken } from "../exchange/request-token.ts";
 import { sandboxIdHeader, sandboxPortHeader } from "./shared-address.ts";
 
@@ -31,18 +32,26 @@ export interface PortPlace {
   /** At the shared address, without cookies: what precedes the port's paths. Undefined: the port's own domain. */
   prefix: string | undefined;
   isPlain: boolean;
+  /** The Host header for the user's server. */
+  host: string;
 }
 
 /** Our cookie is Secure and of one origin: it is accepted only over TLS on the port's own domain. */
-export const takesCookie = ({ prefix, isPlain }: PortPlace): boolean => prefix === undefined && !isPlain;
+export const takesCookie = ({ prefix, isPlain }: Omit<PortPlace, "host">): boolean =>
+  prefix === undefined && !isPlain;
 
-/** Finds our token in a request. An Authorization that is not ours belongs to the user's server and is kept. */
+/**
+ * Finds our token in a request. An Authorization that is not ours belongs to the user's server and is kept. `found`: a
+ * neighbour's token, and headers that are the neighbour's.
+ */
 export function portCredentials(
   request: IncomingMessage,
   issuer: string | undefined,
   place: PortPlace,
+  found?: NeighbourPort,
 ): PortCredentials {
   const dropped = new Set([
+    ...(found === undefined ? [] : [...found.dropped, "host"]),
     "x-forwarded-for",
     "x-forwarded-proto",
     "x-forwarded-host",
@@ -65,8 +74,8 @@ export function portCredentials(
     dropped.add("authorization");
   if (valuesOf(request, "x-api-key").some(isApiKey)) dropped.add("x-api-key");
   return {
-    token: ours ? bearer : own,
-    fromCookie: !ours && own !== undefined,
+    token: found?.token ?? (ours ? bearer : own),
+    fromCookie: found?.token === undefined && !ours && own !== undefined,
     dropped,
     cookies: isShared ? undefined : cookies.others,
   };
@@ -120,7 +129,7 @@ export async function authorisePort(
 export function portHeaders(
   request: IncomingMessage,
   credentials: PortCredentials,
-  { prefix, isPlain }: PortPlace,
+  { prefix, isPlain, host }: PortPlace,
 ): RawHeaders {
   const headers: RawHeaders = [
     "X-Forwarded-For",
@@ -128,7 +137,7 @@ export function portHeaders(
     "X-Forwarded-Proto",
     isPlain ? "http" : "https",
     "X-Forwarded-Host",
-    request.headers.host ?? "",
+    host,
   ];
   if (prefix !== undefined && prefix !== "") headers.push("X-Forwarded-Prefix", prefix);
   if (credentials.cookies !== undefined) headers.push("Cookie", credentials.cookies);

@@ -37,6 +37,7 @@ import {
   redeemPortLink,
   takesCookie,
 } from "./port-access.ts";
+import type { NeighbourPort } from "./neighbour.ts";
 import { tooManyHeaders } from "../exchange/raw-answer.ts";
 import { newId } from "../exchange/request-ids.ts";
 import type { RouteClient, RouteTable } from "../route-table.ts";
@@ -108,13 +109,7 @@ export class Router {
     if (target === undefined) return;
     exchange.sandboxId = target.sandboxId;
     if (this.#isTooFast(exchange, target.sandboxId)) return;
-    if (target.port !== undefined) {
-      exchange.forPort = true;
-      this.#routePort(exchange, { ...target, port: target.port }).catch((error: unknown) =>
-        exchange.fail(ClocheError.from(error)),
-      );
-      return;
-    }
+    if (target.port !== undefined) return this.#beginPort(exchange, { ...target, port: target.port });
     const { request, path } = exchange;
     // A link is itself the credential, and may be used by any page.
     const origins = anyOrigin(exchange) ? "*" : this.#parts.corsOrigins;
@@ -138,6 +133,23 @@ export class Router {
       return;
     }
     this.#dispatch(exchange, target.sandboxId, isHostPath(path));
+  }
+
+  /** Answers a request that a neighbour found to be for a port. */
+  toPort(exchange: Exchange, found: NeighbourPort): void {
+    const { sandboxId, port } = found;
+    if (!this.#isWellFormed(exchange)) return;
+    exchange.sandboxId = sandboxId;
+    if (this.#isTooFast(exchange, sandboxId)) return;
+    const hostname = `${port}-${sandboxId}.${this.#parts.baseDomain}`;
+    this.#beginPort(exchange, { sandboxId, port, hostname }, found);
+  }
+
+  #beginPort(exchange: Exchange, target: Target & { port: number }, found?: NeighbourPort): void {
+    exchange.forPort = true;
+    this.#routePort(exchange, target, found).catch((error: unknown) =>
+      exchange.fail(ClocheError.from(error)),
+    );
   }
 
   /** Makes a link, without the agent: a sandbox may doze or be in a restore. */
@@ -217,30 +229,38 @@ export class Router {
     return true;
   }
 
-  /** Checks the form of the request and finds its target; undefined: the request was refused. */
-  #target(exchange: Exchange): Target | undefined {
+  /** Checks the form of a request; false: it was refused. */
+  #isWellFormed(exchange: Exchange): boolean {
     const { request } = exchange;
-    const { limits, baseDomain } = this.#parts;
-    const bad = (message: string, status?: number): undefined => {
+    const { limits } = this.#parts;
+    const bad = (message: string, status?: number): false => {
       exchange.refuse(new ClocheError("invalid_argument", message), status);
+      return false;
     };
     if (request.rawHeaders.length > limits.headerCount * 2) {
       const { error, status } = tooManyHeaders(`the request has more than ${limits.headerCount} headers`);
       exchange.refuse(error, status);
-      return undefined;
+      return false;
     }
     const coding = request.headers["transfer-encoding"] ?? "chunked";
     // Whoever gets the request would not learn of another coding: bodies are framed anew on the way.
     if (coding.toLowerCase() !== "chunked") {
       exchange.refuse(new ClocheError("unimplemented", "Transfer-Encoding may only be chunked"));
-      return undefined;
+      return false;
     }
     const url = request.url ?? "";
     if (url.length > limits.urlBytes) return bad(`the URL is longer than ${limits.urlBytes} bytes`, 414);
     if (!url.startsWith("/")) return bad("the request target must be a path beginning with /");
-    const { host } = request.headers;
-    if (host === undefined) return bad("the Host header is missing");
+    if (request.headers.host === undefined) return bad("the Host header is missing");
     if (hasTwoHosts(request)) return bad("there is more than one Host header");
+    return true;
+  }
+
+  /** Finds the target of a request; undefined: the request was refused. */
+  #target(exchange: Exchange): Target | undefined {
+    if (!this.#isWellFormed(exchange)) return undefined;
+    const { baseDomain } = this.#parts;
+    const { host = "" } = exchange.request.headers;
     const shared = sharedHostname(host, baseDomain);
     const target = shared === undefined ? parseAuthority(host, baseDomain) : undefined;
     const hostname = shared ?? target?.hostname;
@@ -251,8 +271,11 @@ export class Router {
       return undefined;
     }
     const { servername } = exchange;
-    if (servername !== undefined && servername !== hostname)
-      return bad("the Host header names another domain than the TLS connection (SNI)", 421);
+    if (servername !== undefined && servername !== hostname) {
+      const message = "the Host header names another domain than the TLS connection (SNI)";
+      exchange.refuse(new ClocheError("invalid_argument", message), 421);
+      return undefined;
+    }
     return target ?? this.#sharedTarget(exchange, hostname);
   }
 
@@ -364,11 +387,16 @@ export class Router {
     }
   }
 
-  async #routePort(exchange: Exchange, target: Target & { port: number }): Promise<void> {
+  async #routePort(
+    exchange: Exchange,
+    target: Target & { port: number },
+    found: NeighbourPort | undefined,
+  ): Promise<void> {
     const { table, client, clock, upstreams, limits } = this.#parts;
     const { request } = exchange;
     const { sandboxId, port, prefix } = target;
-    const place: PortPlace = { prefix, isPlain: exchange.isPlain };
+    const host = found?.host ?? request.headers.host ?? "";
+    const place: PortPlace = { prefix, isPlain: exchange.isPlain, host };
     if (exchange.path === portLinkPath) {
       if (!takesCookie(place))
         throw new ClocheError("not_found", "a port link is opened with https on the port's own domain");
@@ -380,7 +408,7 @@ export class Router {
     const known = table.get(sandboxId);
     if (port === known?.agentPort) throw agentsPort(port);
     const isPublic = known?.allPortsPublic === true || known?.publicPorts.includes(port) === true;
-    const credentials = portCredentials(request, table.keys?.issuer, place);
+    const credentials = portCredentials(request, table.keys?.issuer, place, found);
     if (known !== undefined && !isPublic && credentials.token === undefined && isPreflight(request)) {
       exchange.begin(204, undefined, portPreflightHeaders(request));
       exchange.end();
@@ -403,9 +431,10 @@ export class Router {
       headers: [
         ...forwardableHeaders(request, credentials.dropped),
         ...portHeaders(request, credentials, place),
+        ...(found === undefined ? [] : ["Host", host]),
       ],
       ...(prefix !== undefined && {
-        answer: (headers) => sharedPortAnswer(headers, { prefix, host: request.headers.host ?? "" }),
+        answer: (headers) => sharedPortAnswer(headers, { prefix, host }),
       }),
       explain: (failure) =>
         failure.cause instanceof PortClosedError

@@ -31,12 +31,12 @@ export class Visits {
         },
       );
     for (const [key] of scopes) this.#counts.set(key, this.#of(key) + 1);
-    exchange.onEnded = () => {
+    exchange.whenEnded(() => {
       for (const [key] of scopes) {
         if (this.#of(key) > 1) this.#counts.set(key, this.#of(key) - 1);
         else this.#counts.delete(key);
       }
-    };
+    });
   }
 
   #of(key: string): number {

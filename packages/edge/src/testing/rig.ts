@@ -49,6 +49,7 @@ export class Rig implements AsyncDisposable {
   readonly port: number;
   /** The port without TLS. */
   readonly plainPort: number;
+  readonly neighbourPort: number;
   readonly agent: http.Server;
   readonly agentPort: number;
   readonly ca: string;
@@ -118,6 +119,7 @@ export class Rig implements AsyncDisposable {
     this.gateway = gateway;
     this.port = ports.port;
     this.plainPort = ports.plainPort ?? 0;
+    this.neighbourPort = ports.neighbourPort ?? 0;
     this.agent = agent;
     this.agentPort = (agent.address() as AddressInfo).port;
     this.ca = ca;
