@@ -1,4 +1,7 @@
+import { once } from "node:events";
 import { chmod, mkdtemp, readFile, rm, stat } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -120,4 +123,28 @@ test("status of a service elsewhere needs its URL and a key, and counts what the
   });
   service.answers.ListSandboxes = () => Promise.reject(new TypeError("fetch failed"));
   expect((await service.run(["status"])).code).toBe(3);
+});
+
+test("status of a service elsewhere shows the disk pool by the metrics of its operator's port", async () => {
+  service.env["CLOCHE_HOME"] = "/nonexistent";
+  service.env["CLOCHE_URL"] = "https://cloche.example.org";
+  service.env["CLOCHE_API_KEY"] = "k";
+  let text = 'cloche_pool_bytes{kind="total"} 8589934592\ncloche_pool_bytes{kind="available"} 2147483648\n';
+  const operator = createServer(({ url }, response) =>
+    url === "/metrics" ? response.end(text) : response.writeHead(404).end(),
+  );
+  await once(operator.listen(0, "127.0.0.1"), "listening");
+  const metrics = ["--metrics", `http://127.0.0.1:${(operator.address() as AddressInfo).port}`];
+  expect((await service.run(["status", ...metrics])).stdout).toMatch(/^pool +2 GiB free of 8 GiB$/m);
+  expect(JSON.parse((await service.run(["status", "--json", ...metrics])).stdout)).toMatchObject({
+    sandboxes: { running: 1 },
+    pool: { total_bytes: 8_589_934_592, available_bytes: 2_147_483_648 },
+  });
+  expect((await service.run(["status"])).stdout).not.toMatch(/^pool/m);
+  text = "";
+  const without = await service.run(["status", ...metrics]);
+  expect([without.code, without.stderr]).toEqual([3, expect.stringContaining("shows no disk pool")]);
+  operator.close();
+  operator.closeAllConnections();
+  expect((await service.run(["status", ...metrics])).code).toBe(3);
 });

@@ -1,10 +1,9 @@
-import { statfs } from "node:fs/promises";
-import { join } from "node:path";
 import { humanBytes, type SandboxInfo } from "@cloche/sdk";
 import { findConnection, findLocalService } from "@cloche/sdk/node";
 import { connectionOf, contextInUse } from "../contexts.ts";
 import { megabytes, shortState } from "../sandbox-words.ts";
 import { printFields, printJson } from "../terminal.ts";
+import { type DiskPool, poolOfHome, poolOfMetrics } from "./disk-pool.ts";
 import { hasCheckout, runService } from "./local-service.ts";
 import { act, type Registry, type Run } from "../register.ts";
 
@@ -16,19 +15,26 @@ export function addStatusCommand(registry: Registry): void {
     .description(
       "where the service is, whether it answers, and what the team's sandboxes take; exit code 3: it does not run",
     )
+    .option("--metrics <url>", "address of an operator's port (CLOCHE_METRICS_PORT): shows the disk pool too")
     .addHelpText(
       "after",
       "\nOf this machine's service, --json prints its addresses, without the counts.\n\nExample:\n  cloche status --json",
     )
-    .action(async () => {
-      const { env } = terminal;
-      if (isElsewhere(env) || !hasCheckout()) return act(registry, ofService)();
+    .action(async ({ metrics }: { metrics?: string }) => {
+      const { env, signal } = terminal;
+      const poolElsewhere = (): Promise<DiskPool | undefined> =>
+        metrics === undefined ? Promise.resolve(undefined) : poolOfMetrics(metrics, signal);
+      if (isElsewhere(env) || !hasCheckout())
+        return act(registry, async (run) => ofService(run, await poolElsewhere()))();
       const runs = await runService(registry, ["status"]);
       // Of a part of a cluster, and of a service that another user runs, nothing can be counted here.
       const local = findLocalService(homeOf(env));
       if (runs && program.opts<{ json?: boolean }>().json !== true && local?.api_key !== undefined)
         await act(registry, async (run) =>
-          printFields(run.terminal, await fieldsOf(await countsOf(run), homeOf(env))),
+          printFields(
+            run.terminal,
+            fieldsOf(await countsOf(run), (await poolElsewhere()) ?? (await poolOfHome(homeOf(env)))),
+          ),
         )();
     });
 }
@@ -41,19 +47,25 @@ function isElsewhere(env: NodeJS.ProcessEnv): boolean {
   return url !== undefined && url !== "" && url !== findLocalService(homeOf(env))?.gateway_url;
 }
 
-/** The status of any service, by its public calls alone. */
-async function ofService(run: Run): Promise<void> {
+/** The status of any service, by its public calls. */
+async function ofService(run: Run, pool: DiskPool | undefined): Promise<void> {
   const { env } = run.terminal;
   const inUse = contextInUse(env);
   const { gatewayUrl } = findConnection(env, inUse && connectionOf(inUse.context, env));
   const counts = await countsOf(run);
   if (run.json)
-    return printJson(run.terminal, { gateway_url: gatewayUrl, context: inUse?.name, ready: true, ...counts });
+    return printJson(run.terminal, {
+      gateway_url: gatewayUrl,
+      context: inUse?.name,
+      ready: true,
+      ...counts,
+      pool,
+    });
   await printFields(run.terminal, [
     ["state", "ready"],
     ["gateway", gatewayUrl],
     ["context", inUse?.name],
-    ...(await fieldsOf(counts)),
+    ...fieldsOf(counts, pool),
   ]);
 }
 
@@ -80,17 +92,12 @@ function count(counts: Counts, info: SandboxInfo): void {
   counts.running.memory_mb += info.memory_mb;
 }
 
-/** `home`: of a service of this machine, whose disk pool can be seen. */
-async function fieldsOf(counts: Counts, home?: string): Promise<[string, string | undefined][]> {
+function fieldsOf(counts: Counts, pool: DiskPool | undefined): [string, string | undefined][] {
   const states = Object.entries(counts.sandboxes).map(([state, number]) => `${number} ${state}`);
-  const pool = home === undefined ? undefined : await statfs(join(home, "pool")).catch(() => undefined);
   return [
     ["sandboxes", states.join(", ") || "none"],
     ["memory", `${megabytes(counts.running.memory_mb)} and ${counts.running.cpus} cpus of those that run`],
     ["disks", `up to ${megabytes(counts.disk_mb)}`],
-    [
-      "pool",
-      pool && `${humanBytes(pool.bavail * pool.bsize)} free of ${humanBytes(pool.blocks * pool.bsize)}`,
-    ],
+    ["pool", pool && `${humanBytes(pool.available_bytes)} free of ${humanBytes(pool.total_bytes)}`],
   ];
 }
