@@ -63,6 +63,13 @@ if (mode === "serve") {
   }
   say({ opened });
   process.stdin.on("end", () => process.exit(0)).resume();
+} else if (mode === "peers") {
+  const socket = createSocket("udp4");
+  socket.bind(0, () => {
+    for (let peer = 0; peer < Number(extra); peer += 1) socket.send("hi", port + peer, address);
+    setTimeout(() => say({ opened: Number(extra) }), 500);
+  });
+  process.stdin.on("end", () => process.exit(0)).resume();
 } else if (mode === "udp") {
   const socket = createSocket("udp4");
   socket.on("error", (error: NodeJS.ErrnoException) => finish({ answered: false, why: error.code }));

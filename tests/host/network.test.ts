@@ -401,6 +401,14 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
       expect(await opened(other, 200)).toBe(200);
     }, 60_000);
 
+    it("lets one UDP port talk to as many peers as many ports may to one", async () => {
+      const router = `cloche-${lab.tag}`;
+      const before = await entries(router);
+      await opened(await leaseOf("a"), 300, "peers");
+      // In one part they would be twelve.
+      await expect.poll(async () => (await entries(router)) - before).toBeGreaterThan(250);
+    }, 60_000);
+
     it("counts a team's connections after kill -9 of the service too", async () => {
       const first = await leaseOf("a");
       expect(await opened(first, 800)).toBeLessThanOrEqual(768);

@@ -24,6 +24,14 @@ export const shareDefences: readonly Defence[] = [
     named: "gives a team's sandboxes so many together",
   },
   {
+    what: "the peers of one port are counted in all parts of a team's share",
+    file: rules,
+    find: "jhash ip daddr . th sport . th dport mod",
+    replace: "jhash th sport mod",
+    ...network,
+    named: "talk to as many peers",
+  },
+  {
     what: "a restart forgets no team of a sandbox that runs",
     file: rules,
     find: "`add map ${table} teams { type ifname : mark; }`,",

@@ -18,12 +18,12 @@ const OPENED_BURST = 2_500;
 const CLOSED_KEPT_SECONDS = 5;
 const IDLE_KEPT_SECONDS = 3_600;
 /**
- * Connections are counted in so many parts, by bits of their source port, because the kernel walks through all connections of a part for a
- * new one. A power of two. Some parts are full before others, so that a bound is met some percent early.
+ * Connections are counted in so many parts, because the kernel walks through all connections of a part for a new one. Some parts are full
+ * before others, so that a bound is met some percent early.
  */
 const COUNTED_PARTS = 64;
-/** Without the lowest bit: Linux connects from even ports. */
-const COUNTED_BITS = (COUNTED_PARTS - 1) << 1;
+/** By both ends, so that neither many peers of one port nor many ports of one peer are in one part. */
+const COUNTED_PART = `jhash ip daddr . th sport . th dport mod ${COUNTED_PARTS}`;
 
 /** How long a refused destination stays in the owner's report after the last try. */
 export const REFUSALS_KEPT_SECONDS = 600;
@@ -94,8 +94,9 @@ export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string
     `add set ${table} connections { type ifname; size 65535; flags dynamic; }`,
     `add map ${table} teams { type ifname : mark; }`,
     // Elements keep the bound that they were made with.
-    `add set ${table} team_connections { type mark . inet_service; size 1048576; flags dynamic; }`,
-    `add set ${table} all_connections { type inet_service; size ${COUNTED_PARTS}; flags dynamic; }`,
+    // Other names than before: their elements were others, and a set that exists keeps its type.
+    `add set ${table} connections_of_team { typeof meta mark . meta mark; size 1048576; flags dynamic; }`,
+    `add set ${table} connections_of_all { type mark; size ${COUNTED_PARTS}; flags dynamic; }`,
     ...sandboxesTimeout(table),
     ...specialSet(table, subnet),
     ...chains.map((name) => `add chain ${table} ${name}`),
@@ -157,13 +158,12 @@ export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string
  * they are gone.
  */
 function countedRules(table: string, { all, ofTeam }: ConnectionShares): string[] {
-  const part = `th sport & ${COUNTED_BITS}`;
   const ofPart = (most: number): number => Math.max(1, Math.floor(most / COUNTED_PARTS));
   return [
     `add rule ${table} counted update @opening { iifname limit rate over ${OPENED_PER_SECOND}/second burst ${OPENED_BURST} packets } goto deny`,
     `add rule ${table} counted add @connections { iifname ct count over ${CONNECTIONS_PER_SLOT_MAX} } goto deny`,
-    `add rule ${table} counted meta mark set iifname map @teams add @team_connections { meta mark . ${part} ct count over ${ofPart(ofTeam)} } goto deny`,
-    `add rule ${table} counted add @all_connections { ${part} ct count over ${ofPart(all)} } goto deny`,
+    `add rule ${table} counted meta mark set iifname map @teams add @connections_of_team { meta mark . ${COUNTED_PART} ct count over ${ofPart(ofTeam)} } goto deny`,
+    `add rule ${table} counted add @connections_of_all { ${COUNTED_PART} ct count over ${ofPart(all)} } goto deny`,
     `add rule ${table} counted meta l4proto tcp ct timeout set "sandboxes"`,
   ];
 }
