@@ -23,7 +23,7 @@ import { gatewayConfig } from "./parts/gateway-settings.ts";
 import { hasRunBefore, type LocalMachines, startMachines } from "./parts/machines.ts";
 import { newMetrics, packageVersion, startOperatorPort } from "./parts/operator.ts";
 import { portTaken } from "./parts/ports.ts";
-import { Stops } from "./parts/stops.ts";
+import { answersUnderWay, Stops } from "./parts/stops.ts";
 import { openPlaces } from "./places.ts";
 import type { ProgressPrinter } from "./progress.ts";
 import { ensureAuthority } from "./setup/authority.ts";
@@ -135,7 +135,7 @@ async function startParts(
     await startOperatorPort(config, metrics, stops, ready);
     const beside = e2b && { neighbour: e2b.endpoint, neighbourPlain: e2b.address };
     edge = await startEdge(config, { tls, ...inMemory(gateway, host), ...beside }, log, metrics);
-    stops.add("edge", async () => edge?.stop(config.drainSeconds * 1_000));
+    stops.add("edge", async () => edge?.stop(config.drainSeconds * 1_000), answersUnderWay);
     progress.step("listening");
     await gateway
       .listen(config.gatewayHost, config.gatewayPort)
@@ -148,10 +148,10 @@ async function startParts(
         readFileSync(tls.caFile, "utf8"),
         log.child({ part: "mcp" }),
       ).catch(portTaken("CLOCHE_MCP_PORT", config.mcpPort));
-      stops.add("MCP endpoint", () => closeMcp(config.drainSeconds * 1_000));
+      stops.add("MCP endpoint", () => closeMcp(config.drainSeconds * 1_000), answersUnderWay);
     }
     if (e2b !== undefined)
-      stops.add("E2B endpoint", () => e2b.endpoint.close(config.drainSeconds * 1_000));
+      stops.add("E2B endpoint", () => e2b.endpoint.close(config.drainSeconds * 1_000), answersUnderWay);
     // The first step of a stop: new requests are sent away, requests under way are answered.
     stops.add("readiness", async () => {
       gateway.drain();
@@ -169,6 +169,7 @@ async function startParts(
       ...gatewayOrders(gateway, () => keyRotation.rotate()),
       "prune-cache": () => machines.pruneCache(),
     },
+    waiting: () => stops.waiting,
     async stop({ suspend }) {
       stops.suspend = suspend;
       await stops.unwind();

@@ -3,6 +3,7 @@
  * it, so two services cannot run at once. A socket left by a killed service refuses connections and is replaced.
  *
  *   POST /stop       suspends machines, stops the service, then answers
+ *   GET  /waiting    what a stop under way waits for: `{"waiting": "host: waits for …"}`
  *   POST /<order>    an order of the operator (orders.ts), whose fields are in the query
  */
 import { createServer, request, type Server } from "node:http";
@@ -10,12 +11,15 @@ import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { sendJson } from "@cloche/base";
 import type { Order, OrderName, Orders } from "./orders.ts";
+import { tellWaiting } from "./tell-waiting.ts";
 
 const socketPath = (home: string): string => join(home, "run", "control.sock");
 
 export interface ControlCommands {
   /** Stops the service; `suspend`: machines too. Resolves when all is stopped. */
   stop(options: { suspend: boolean }): Promise<void>;
+  /** What a stop waits for that takes long; undefined: nothing. */
+  waiting(): string | undefined;
   /** The orders that the program takes. Throws while it starts. */
   orders(): Orders;
 }
@@ -39,6 +43,8 @@ export async function openControlSocket(home: string, commands: ControlCommands)
     const answer = (status: number, body: object): void => sendJson(response, status, body);
     const { pathname, searchParams } = new URL(incoming.url ?? "/", "http://control");
     if (incoming.method === "GET" && pathname === "/ping") return answer(200, { pid: process.pid });
+    if (incoming.method === "GET" && pathname === "/waiting")
+      return answer(200, { waiting: commands.waiting() });
     if (incoming.method !== "POST")
       return answer(404, { code: "not_found", message: "POST an order, or GET /ping" });
     const run = async (): Promise<object> => {
@@ -81,10 +87,15 @@ export async function pingControl(home: string): Promise<boolean> {
   );
 }
 
-/** Asks the running service to stop and waits until it has stopped. False: no service is running. */
+/** Asks the running service to stop, waits until it has stopped, and prints what takes long. False: no service is running. */
 export async function requestStop(home: string): Promise<boolean> {
   if (!(await pingControl(home))) return false;
-  await callControl(home, "POST", "/stop?suspend=true", 600_000);
+  const endTelling = tellWaiting(async () => {
+    // A service of an earlier release answers 404.
+    const { waiting } = (await callControl(home, "GET", "/waiting", 5_000)) as { waiting?: string };
+    return waiting;
+  });
+  await callControl(home, "POST", "/stop?suspend=true", 600_000).finally(endTelling);
   return true;
 }
 

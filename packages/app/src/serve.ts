@@ -8,12 +8,15 @@ import { type Config, createLog, type Log } from "@cloche/base";
 import { openControlSocket } from "./control-socket.ts";
 import type { Orders } from "./orders.ts";
 import { type ProgressPrinter, terminalProgress } from "./progress.ts";
+import { tellWaiting } from "./tell-waiting.ts";
 
 export interface Running {
   /** Resolves, with the reason, when the program must stop because another service has taken over. */
   readonly lost?: Promise<string>;
   /** With `suspend` every running machine is suspended first; without it machines run on for the next start. */
   stop(options: { suspend: boolean }): Promise<void>;
+  /** The part whose stop takes long, and what it waits for; undefined: none does. */
+  waiting(): string | undefined;
   readonly orders: Orders;
 }
 
@@ -36,9 +39,11 @@ export async function serve<R extends Running>(
   let running: R | undefined;
   const stop = (options: { suspend: boolean }): Promise<void> => {
     stopping ??= (async () => {
+      const endTelling = tellWaiting(async () => running?.waiting());
       try {
         await running?.stop(options);
       } finally {
+        endTelling();
         control.close();
       }
     })();
@@ -47,6 +52,7 @@ export async function serve<R extends Running>(
   await before?.((text) => log.info({}, text));
   const control = await openControlSocket(config.home, {
     stop,
+    waiting: () => running?.waiting(),
     orders() {
       if (running === undefined) throw new Error("the service is starting; try again when it is ready");
       return running.orders;

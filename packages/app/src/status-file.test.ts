@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { AlreadyRunning, giveOrder, openControlSocket, pingControl, requestStop } from "./control-socket.ts";
 import type { Orders } from "./orders.ts";
 import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
@@ -37,12 +37,14 @@ describe("status file", () => {
 });
 
 describe("control socket", () => {
+  const waiting = (): string | undefined => undefined;
   const orders = (): Orders => ({ "prune-cache": async () => ({ removed: ["agent-old"], kept: 3 }) });
 
   it("passes orders of the operator on, and their failure", async () => {
     let away = false;
     const server = await openControlSocket(home, {
       stop: async () => undefined,
+      waiting,
       orders: () => ({
         ...orders(),
         "adopt-orphan": async (fields) => {
@@ -67,11 +69,12 @@ describe("control socket", () => {
       async stop(options) {
         stopped = options;
       },
+      waiting,
       orders,
     });
-    await expect(openControlSocket(home, { stop: async () => undefined, orders })).rejects.toBeInstanceOf(
-      AlreadyRunning,
-    );
+    await expect(
+      openControlSocket(home, { stop: async () => undefined, waiting, orders }),
+    ).rejects.toBeInstanceOf(AlreadyRunning);
     expect(await requestStop(home)).toBe(true);
     expect(stopped).toEqual({ suspend: true });
     await new Promise((resolve) => server.close(resolve));
@@ -79,9 +82,26 @@ describe("control socket", () => {
     expect(await requestStop(home)).toBe(false);
   });
 
+  it("prints what a stop under way waits for", async () => {
+    const stop = Promise.withResolvers<void>();
+    const said = vi.spyOn(console, "error").mockImplementation(() => undefined);
+    const server = await openControlSocket(home, {
+      stop: () => stop.promise,
+      waiting: () => "pool: waits for an unmount (1 s)",
+      orders,
+    });
+    const stopped = requestStop(home);
+    await expect.poll(() => said.mock.calls).toEqual([["still stopping pool: waits for an unmount (1 s)"]]);
+    stop.resolve();
+    expect(await stopped).toBe(true);
+    said.mockRestore();
+    await new Promise((resolve) => server.close(resolve));
+  });
+
   it("tells the operator why a stop failed", async () => {
     const server = await openControlSocket(home, {
       stop: () => Promise.reject(new Error("a disk is in use")),
+      waiting,
       orders,
     });
     await expect(requestStop(home)).rejects.toThrow("a disk is in use");

@@ -20,6 +20,7 @@ import { MachineSamples } from "./samples/machine-samples.ts";
 import { GroupSnapshots } from "./operations/group-snapshots.ts";
 import { SharedSnapshots } from "./operations/shared-snapshots.ts";
 import { hostMetrics } from "./machines/host-metrics.ts";
+import { Stopping } from "./stopping.ts";
 import { hostService } from "./api/host-service.ts";
 import { FileJournal } from "./operations/journal.ts";
 import { ImageUploads } from "./operations/image-uploads.ts";
@@ -69,6 +70,8 @@ export interface Host {
    * ten minutes. A host whose lease is over suspends nothing: its machines are frozen and stay frozen.
    */
   stop(options: { suspend: boolean }): Promise<void>;
+  /** What a stop under way waits for at this moment, with the sandboxes that operations are about. */
+  stopWaitsFor(): string;
 }
 
 export function createHost(parts: HostParts): Host {
@@ -97,6 +100,7 @@ export function createHost(parts: HostParts): Host {
   hostMetrics({ ...basics, metrics, checkpoints });
   const recovered = Promise.withResolvers<void>();
   let isStopping = false;
+  const stopping = new Stopping(queue);
   const { startCold, crashed } = revivals(operations, () => isStopping, lease);
 
   return {
@@ -125,22 +129,21 @@ export function createHost(parts: HostParts): Host {
     },
     recovered: recovered.promise,
     async stop({ suspend }) {
-      await samples.stop();
-      await dozes.stop();
-      await idle.stop();
+      await stopping.step("watches", () => Promise.all([samples.stop(), dozes.stop(), idle.stop()]));
       isStopping = true;
       const ends = suspend && (lease?.isHeld ?? true);
-      await bringToRest(operations, { end: ends });
-      if (ends) await suspendAll(operations);
-      await Promise.all([sweeper?.stop(), uploads?.stop()]);
-      await checkpoints.stop();
+      await stopping.step("operations", () => bringToRest(operations, { end: ends }));
+      if (ends) await stopping.step("the suspend", () => suspendAll(operations));
+      await stopping.step("checkpoint storage", () => Promise.all([sweeper?.stop(), uploads?.stop()]));
+      await stopping.step("checkpoints", () => checkpoints.stop());
       machines.events.close();
-      for (const driver of drivers.all()) await driver.stop();
+      for (const driver of drivers.all()) await stopping.step(driver.runtime, () => driver.stop());
       agents.connections.closeAll();
-      await machines.store.close();
-      if (ends) await journal.close();
-      await lease?.close({ machinesGoOn: !ends });
+      await stopping.step("records of machines", () => machines.store.close());
+      if (ends) await stopping.step("the journal", () => journal.close());
+      await stopping.step("the host's lease", () => lease?.close({ machinesGoOn: !ends }));
     },
+    stopWaitsFor: () => stopping.waitsFor(),
   };
 }
 

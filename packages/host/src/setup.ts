@@ -32,6 +32,7 @@ export { stayInUse } from "./artifacts/store.ts";
 export { SetupError } from "./artifacts/step.ts";
 export { careForPool } from "./pool/pool-care.ts";
 export { closePool } from "./pool/pool.ts";
+export { mountUsers } from "./sys/mount-users.ts";
 export { holdHome } from "./sys/hold-home.ts";
 
 /** Builds the agent's files. The composition root passes it, because the host does not import the agent. */

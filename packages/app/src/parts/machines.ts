@@ -27,6 +27,7 @@ import {
   careForPool,
   closePool,
   type HostArtifacts,
+  mountUsers,
   type Pruned,
   pruneArtifacts,
   setUpHost,
@@ -36,7 +37,7 @@ import { agentBuild } from "../agent-build.ts";
 import { makeDrivers } from "../drivers.ts";
 import type { GvisorStatus } from "../gvisor-age.ts";
 import type { ProgressPrinter } from "../progress.ts";
-import type { Stops } from "./stops.ts";
+import type { Stops, WaitsFor } from "./stops.ts";
 
 export interface MachinesNeeds {
   config: Config;
@@ -94,7 +95,11 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
     ...(needs.cluster && { cluster: needs.cluster({ ...artifacts, runDir, tag }) }),
     ...needs.host,
   });
-  stops.add("host", () => host.stop({ suspend: stops.suspend }));
+  stops.add(
+    "host",
+    () => host.stop({ suspend: stops.suspend }),
+    () => [host.stopWaitsFor(), native.underWay()].filter((text) => text !== "").join("; "),
+  );
   await needs.made?.(host);
   await host.start();
   // Not before recovery: a machine that is not recovered yet may own these resources.
@@ -134,11 +139,16 @@ async function openArtifacts({ config, log, progress, stops }: MachinesNeeds): P
   const endPoolCare = careForPool(artifacts.pool, artifacts.native, (error) =>
     log.warn({ err: error }, "giving back free space of the pool"),
   );
-  stops.add("pool", async () => {
+  const { pool, native } = artifacts;
+  let waitsFor: WaitsFor = () => "free space that is being given back";
+  const closing = async (): Promise<void> => {
     await endPoolCare();
-    await artifacts.native.close();
+    waitsFor = () => `the end of cloche-sys (process ${native.pids.join(", ")})`;
+    await native.close();
+    waitsFor = async () => `the unmount of ${pool.dir}; users: ${(await mountUsers(pool.dir)).join("; ")}`;
     if (stops.suspend) await closePool(config.home);
-  });
+  };
+  stops.add("pool", closing, () => waitsFor());
   return artifacts;
 }
 
@@ -152,9 +162,10 @@ async function startNetwork(
     if (stops.suspend) await removeEmptyFolder(runDir);
   });
   const place = { tag, stateDir: networkState(tag), native };
-  stops.add("what is left of the network", async () => {
+  const removal = async (): Promise<void> => {
     if (stops.suspend) await destroyNetwork(place);
-  });
+  };
+  stops.add("what is left of the network", removal, () => native.underWay());
   const bounded = boundedLog(log);
   const network = await openNetwork({
     ...place,
@@ -164,7 +175,11 @@ async function startNetwork(
     progress: (step, detail) => progress.step(step, detail),
     onError: (error) => bounded.warn({ err: error }, "network"),
   });
-  stops.add("network", () => network.close());
+  stops.add(
+    "network",
+    () => network.close(),
+    () => native.underWay(),
+  );
   return network;
 }
 

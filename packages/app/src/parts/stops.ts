@@ -1,4 +1,4 @@
-/** Stops the parts that were started, the last first. Tries each and joins their errors. */
+/** Stops the parts that were started, the last first. Tries each and joins their errors. A part that takes long tells what it waits for. */
 import { type Config, type Log, systemClock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 
@@ -30,19 +30,38 @@ const keptMsMax = 2_000;
 /** Never longer than the drain time of the settings. */
 export const keptMs = ({ drainSeconds }: Config): number => Math.min(keptMsMax, drainSeconds * 1_000);
 
+/** When a part that is being stopped tells what it waits for: after this time, and each time it took twice as long. */
+const tellAfterMs = 1_000;
+
+export const answersUnderWay = (): string => "answers under way";
+
+export type WaitsFor = () => string | Promise<string>;
+
+interface Step {
+  part: string;
+  run(): Promise<unknown>;
+  waitsFor: WaitsFor | undefined;
+}
+
 export class Stops {
   /** True: running machines are suspended and nothing is left. False: machines run on with disks and network, for the next start. */
   suspend = false;
-  readonly #steps: { part: string; run(): Promise<unknown> }[] = [];
+  readonly #steps: Step[] = [];
   readonly #log: Log;
+  #waiting: string | undefined;
 
   constructor(log: Log) {
     this.#log = log;
   }
 
-  /** `run` must stop `part`, which was started. */
-  add(part: string, run: () => Promise<unknown>): void {
-    this.#steps.push({ part, run });
+  /** The part that takes long to stop, and what it waits for; undefined: none does. */
+  get waiting(): string | undefined {
+    return this.#waiting;
+  }
+
+  /** `run` must stop `part`, which was started. `waitsFor`: what the stop waits for at this moment, in words. */
+  add(part: string, run: () => Promise<unknown>, waitsFor?: WaitsFor): void {
+    this.#steps.push({ part, run, waitsFor });
   }
 
   /** Throws StopFailed. */
@@ -52,14 +71,39 @@ export class Stops {
       const { part } = step;
       const beganMs = systemClock.monotonicMs();
       const sinceMs = (): number => Math.round(systemClock.monotonicMs() - beganMs);
+      const endTelling = this.#tell(step, sinceMs);
       try {
         await step.run();
         this.#log.info({ part, ms: sinceMs() }, "stopped");
       } catch (error) {
         failures.push({ part, error });
         this.#log.error({ part, ms: sinceMs(), err: error }, "could not be stopped");
+      } finally {
+        endTelling();
       }
     }
     if (failures.length > 0) throw new StopFailed(failures);
+  }
+
+  /** Tells what the step waits for until the returned function is called. */
+  #tell({ part, waitsFor }: Step, sinceMs: () => number): () => void {
+    let isOver = false;
+    let timer: NodeJS.Timeout;
+    const tell = async (): Promise<void> => {
+      const what = await Promise.resolve()
+        .then(() => waitsFor?.() ?? "")
+        .catch((error: unknown) => (error instanceof Error ? error.message : String(error)));
+      if (isOver) return;
+      const ms = sinceMs();
+      this.#waiting = `${part}${what === "" ? "" : `: waits for ${what}`} (${Math.round(ms / 1_000)} s)`;
+      this.#log.warn({ part, ms, waits_for: what }, "is not stopped yet");
+      timer = setTimeout(() => void tell(), ms);
+    };
+    timer = setTimeout(() => void tell(), tellAfterMs);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+      this.#waiting = undefined;
+    };
   }
 }

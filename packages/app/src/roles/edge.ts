@@ -13,7 +13,7 @@ import { edgeUrl } from "../addresses.ts";
 import { becomeMember, type Membership, untilReached } from "../cluster/membership.ts";
 import { startEdge } from "../parts/edge.ts";
 import { newMetrics, startOperatorPort } from "../parts/operator.ts";
-import { keptMs, Stops } from "../parts/stops.ts";
+import { answersUnderWay, keptMs, Stops } from "../parts/stops.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { readPair } from "../setup/authority.ts";
@@ -33,7 +33,7 @@ export async function startEdgeRole(config: Config, log: Log, progress: Progress
     await stops.unwind();
     throw error;
   }
-  return { orders: {}, stop: () => stops.unwind() };
+  return { orders: {}, waiting: () => stops.waiting, stop: () => stops.unwind() };
 }
 
 async function startParts(config: Config, log: Log, progress: ProgressPrinter, stops: Stops): Promise<void> {
@@ -54,7 +54,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   const given = { tls, routes, links };
   edge = await startEdge(config, given, log, metrics);
   const started = edge;
-  stops.add("edge", () => started.stop(config.drainSeconds * 1_000, keptMs(config)));
+  stops.add("edge", () => started.stop(config.drainSeconds * 1_000, keptMs(config)), answersUnderWay);
   followCertificate(config, member, tls, (next) => started.setTls(next), log, stops);
   stops.add("readiness", async () => started.drain());
   const says = { edge_url: edgeUrl(config), base_domain: config.baseDomain };

@@ -55,7 +55,8 @@ export async function startGatewayRole(
   const stops = new Stops(log);
   try {
     const { gateway, keys, lost } = await startParts(config, log, progress, stops);
-    return { lost, stop: () => stops.unwind(), orders: gatewayOrders(gateway, () => keys.rotate()) };
+    const orders = gatewayOrders(gateway, () => keys.rotate());
+    return { lost, waiting: () => stops.waiting, stop: () => stops.unwind(), orders };
   } catch (error) {
     await stops
       .unwind()

@@ -44,6 +44,7 @@ export async function startHostRole(config: Config, log: Log, progress: Progress
     const machines = await startParts(config, log, progress, stops);
     return {
       orders: { "prune-cache": () => machines.pruneCache() },
+      waiting: () => stops.waiting,
       async stop({ suspend }) {
         // Machines frozen by the lease's guard cannot be suspended, so they stay as they are.
         stops.suspend = suspend && machines.host.lease?.isHeld !== false;

@@ -235,6 +235,19 @@ export class Native {
     await this.#place.remove();
   }
 
+  /** Operations under way, with the child process that runs them, in words. */
+  underWay(): string {
+    const operations = [...this.#pending.values()].map(({ operation }) => operation).join(", ");
+    const own = operations === "" ? "" : `cloche-sys (process ${this.#child?.pid}): ${operations}`;
+    return [own, this.#outliving?.underWay() ?? ""].filter((text) => text !== "").join("; ");
+  }
+
+  /** The child processes that run. */
+  get pids(): number[] {
+    const own = this.#child?.pid;
+    return [...(own === undefined ? [] : [own]), ...(this.#outliving?.pids ?? [])];
+  }
+
   #call(operation: string, ...args: readonly string[]): Promise<string> {
     return (this.#outliving ?? this).#callFor(OPERATION_MS, operation, ...args);
   }
