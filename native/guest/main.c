@@ -113,6 +113,8 @@ static int run_guest(int argc, char **argv) {
   int self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
   if (self < 0) fatal("open the program itself");
   prctl(PR_SET_DUMPABLE, 0);
+  /* A signal to the agent's process group must not end this process: it ends when the agent is gone, and removes the cgroup. */
+  setsid();
   clearenv();
   /* Programs get the signal dispositions of a fresh process, although the agent's runtime ignores some. */
   for (int signal = 1; signal <= 64; signal++) sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
