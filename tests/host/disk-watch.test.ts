@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { DiskWatch, hasRoom } from "../../packages/host/src/drivers/gvisor/watch/disk-watch.ts";
+import { DiskWatch, hasRoom } from "../../packages/host/src/drivers/disk-watch.ts";
 
 const MIB = 1024 * 1024;
 let dir: string;
@@ -37,9 +37,11 @@ it("ends the machine whose disk takes no more writes, when there is room, and no
     machine("gone", join(dir, "gone")),
     machine("stuck", mountPoint()),
     machine("whole", join(dir, "small")),
+    { id: "virtual", diskFailed: true, endForDisk: async () => void ended.push("virtual") },
+    { id: "whole too", diskFailed: false, endForDisk: async () => void ended.push("whole too") },
   ];
   const watch = new DiskWatch(silentLog, () => hasRoom(pool()));
-  await watch.look(machines);
+  await watch.look(machines.slice(0, 3));
   expect(ended).toEqual([]);
 
   sh("dd if=/dev/zero of=small/filler bs=1M 2>/dev/null || true");
@@ -49,6 +51,6 @@ it("ends the machine whose disk takes no more writes, when there is room, and no
 
   rmSync(join(dir, "small", "filler"));
   await watch.look(machines);
-  expect(ended).toEqual(["stuck"]);
+  expect(ended).toEqual(["stuck", "virtual"]);
   expect(() => writeFileSync(join(mountPoint(), "now"), Buffer.alloc(MIB))).toThrow(/EROFS|EIO/);
 });

@@ -1,8 +1,10 @@
 // Damaged files under virtual machines: what can never be restored is told apart from what may work at the next try.
 import { readdirSync } from "node:fs";
-import { appendFile, chmod, readFile, truncate, writeFile } from "node:fs/promises";
+import { execFile as execFileCallback } from "node:child_process";
+import { appendFile, chmod, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { ImageMismatchError, type MachineFiles } from "../../packages/host/src/drivers/driver.ts";
 import type { QemuDriver } from "../../packages/host/src/drivers/qemu/driver.ts";
@@ -11,6 +13,7 @@ import { hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } 
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 900_000 });
 
+const execFile = promisify(execFileCallback);
 const root = process.getuid?.() === 0;
 if (!root) console.warn("tests of damaged virtual machines are skipped: they need root");
 
@@ -75,6 +78,27 @@ describe.skipIf(!root)("damage", () => {
     const devicesSha256 = createHash("sha256").update(state).digest("hex");
     await writeFile(paths.manifest, JSON.stringify({ ...manifest, devicesSha256 }));
     await expect(driver.restore(made, { dir }, LAB_RESOURCES)).rejects.toBeInstanceOf(ImageMismatchError);
+    await startsFromDisk(made);
+  });
+
+  it("ends a machine whose disk could not be written, once the pool has room", async () => {
+    const made = await files("sbx-full");
+    const reasons: string[] = [];
+    driver.onExit((id, reason) => void (id === made.id && reasons.push(reason)));
+    const machine = await driver.create(made, LAB_RESOURCES);
+    expect((await runIn(machine, `${MOUNT} && echo safe > /mnt/disk/file && sync`)).code).toBe(0);
+    const filler = join(lab.pool.dir, "filler");
+    try {
+      await execFile("sh", ["-c", `dd if=/dev/zero of=${filler} bs=1M; sync`]).catch(() => undefined);
+      await runIn(machine, "dd if=/dev/zero of=/mnt/disk/large bs=1M count=300 conv=fsync");
+      await new Promise((resolve) => setTimeout(resolve, 5_000));
+      expect(reasons).toEqual([]);
+    } finally {
+      await rm(filler, { force: true });
+    }
+    const why = "its disk took no more writes, because the host's disk was full or failed";
+    await expect.poll(() => reasons, { timeout: 60_000 }).toEqual([why]);
+    await driver.stopMachine(made);
     await startsFromDisk(made);
   });
 

@@ -3,7 +3,7 @@
 // The host service serialises the calls of one machine.
 // Everything except this object survives a crash of the service; `adopt` and `sweep` find it again.
 import { readdir, readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { type Clock, type Log, systemClock } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { Cgroup, childGroups } from "../cgroup.ts";
@@ -18,6 +18,7 @@ import {
   type SnapshotFiles,
   type Standstill,
 } from "../driver.ts";
+import { DiskWatch, hasRoom } from "../disk-watch.ts";
 import { HealthWatch } from "../health-watch.ts";
 import type { Native } from "../../sys/native.ts";
 import type { NetworkSlots } from "../network-slots.ts";
@@ -56,6 +57,7 @@ export class QemuDriver implements MachineDriver {
   readonly #standstill: Standstill = { isOn: () => false };
   readonly #templates: VmTemplates;
   readonly #health: HealthWatch;
+  readonly #disks: DiskWatch;
   readonly #firstShape: VmShape | undefined;
   readonly #machines = new Map<string, Vm>();
   readonly #exitListeners: ((id: string, reason: string) => void)[] = [];
@@ -78,6 +80,7 @@ export class QemuDriver implements MachineDriver {
     this.#templates = new VmTemplates(this.#environment, options.templatesDir);
     const health = options.health ?? { intervalMs: 10_000, hungAfterMs: emulated ? 300_000 : 60_000 };
     this.#health = new HealthWatch(health, options.clock ?? systemClock, log);
+    this.#disks = new DiskWatch(log, () => hasRoom(dirname(options.templatesDir)));
     this.#firstShape = options.makeReadyFor && shapeOf(options.makeReadyFor);
   }
 
@@ -102,10 +105,12 @@ export class QemuDriver implements MachineDriver {
     await this.#templates.clean();
     if (this.#firstShape) await this.#templates.obtain(this.#firstShape);
     this.#health.start(() => this.#machines.values());
+    this.#disks.start(() => this.#machines.values());
   }
 
   async stop(): Promise<void> {
     this.#health.stop();
+    this.#disks.stop();
     // QEMU takes one connection at a time, which the next service needs.
     for (const vm of this.#machines.values()) vm.letGo();
     this.#machines.clear();

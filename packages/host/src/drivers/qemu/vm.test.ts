@@ -72,6 +72,30 @@ it("that does not go on is one that hangs", async () => {
   expect(vm.standsStill).toBe(false);
 });
 
+it("whose disk could not be written is noticed by QEMU's event, and tells why it was ended", async () => {
+  const event = (operation: string): string => {
+    const data = {
+      device: "",
+      operation,
+      action: "report",
+      nospace: true,
+      reason: "No space left on device",
+    };
+    return `${JSON.stringify({ event: "BLOCK_IO_ERROR", data })}\r\n`;
+  };
+  let operation = "read";
+  const vm = await adopted((command, socket) =>
+    command.execute === "cont" ? event(operation) + answered(command, {}) : obedient(command, socket),
+  );
+  await vm.resume();
+  expect(vm.diskFailed).toBe(false);
+  operation = "write";
+  await vm.resume();
+  expect(vm.diskFailed).toBe(true);
+  await vm.endForDisk();
+  expect(await vm.ended).toBe("its disk took no more writes, because the host's disk was full or failed");
+});
+
 it("that was ended because it hangs tells of its end, though its connection stays", async () => {
   const vm = await adopted(obedient);
   await vm.endAsHung();

@@ -13,6 +13,7 @@ import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
 import { ClocheError, type Egress } from "@cloche/protocol";
 import { Cgroup } from "../cgroup.ts";
+import { endedForDisk } from "../disk-watch.ts";
 import { ImageMismatchError, type MachineFiles } from "../driver.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { isAlive } from "../process-identity.ts";
@@ -47,6 +48,7 @@ import {
 const END_TRIES = 500;
 const END_PAUSE_MS = 10;
 const CONSOLE_TAIL_BYTES = 4_096;
+const REASON_MAX = 200;
 const SAVE_TIMEOUT_MS = 60_000;
 /** QEMU's messages for device state that it cannot load. */
 const LOAD_FAILED = /error while loading state|load of migration failed/;
@@ -76,7 +78,9 @@ export class Vm {
   readonly #qmp: QmpClient;
   readonly #ended = Promise.withResolvers<string>();
   #endExpected = false;
-  #lastEvent: "panic" | "shutdown" | "hung" | undefined;
+  #lastEvent: "panic" | "shutdown" | "hung" | "disk" | undefined;
+  /** QEMU could not write to the user's disk: the machine's kernel got an error. */
+  diskFailed = false;
   /** Paused by us, so it does not count as hanging. */
   pausedByUs = false;
 
@@ -92,7 +96,8 @@ export class Vm {
     this.record = record;
     this.#lease = lease;
     this.#qmp = qmp;
-    qmp.onEvent(({ event }) => {
+    qmp.onEvent(({ event, data }) => {
+      if (event === "BLOCK_IO_ERROR" && data["operation"] === "write") this.#writeFailed(data);
       if (event === "SHUTDOWN") this.#lastEvent ??= "shutdown";
       if (event === "GUEST_PANICKED") void this.panicked();
     });
@@ -273,8 +278,24 @@ export class Vm {
 
   /** Kills a machine that stopped answering. `ended` reports that, even if the process does not die. */
   async endAsHung(): Promise<void> {
-    this.#lastEvent = "hung";
+    await this.#endBecause("hung");
+  }
+
+  async #endBecause(event: "hung" | "disk"): Promise<void> {
+    this.#lastEvent = event;
     await this.#killProcess().finally(() => this.#qmp.close());
+  }
+
+  #writeFailed({ reason }: Readonly<Record<string, unknown>>): void {
+    if (this.diskFailed) return;
+    this.diskFailed = true;
+    const fields = { sandbox_id: this.record.id, reason: String(reason).slice(0, REASON_MAX) };
+    this.#environment.log.error(fields, "a write to a machine's disk failed");
+  }
+
+  /** Kills a machine whose disk failed. */
+  async endForDisk(): Promise<void> {
+    await this.#endBecause("disk");
   }
 
   async #untilAnswers(start: VmStart): Promise<void> {
@@ -328,6 +349,7 @@ export class Vm {
 
   async #endReason(): Promise<string> {
     if (this.#lastEvent === "panic") return "the kernel of the machine panicked";
+    if (this.#lastEvent === "disk") return endedForDisk;
     if (this.#lastEvent === "hung") return "the machine stopped answering";
     if (this.#lastEvent === "shutdown")
       return "the machine's process ended: it shut itself down, or its agent ended";

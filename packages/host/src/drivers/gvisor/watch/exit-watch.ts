@@ -9,7 +9,7 @@ import { type HealthOptions, HealthWatch } from "../../health-watch.ts";
 import { keepStacks } from "./hang-reports.ts";
 import type { Unit } from "../unit.ts";
 import { CollectWatch } from "./collect-watch.ts";
-import { DiskWatch, hasRoom } from "./disk-watch.ts";
+import { DiskWatch, hasRoom } from "../../disk-watch.ts";
 import { StormWatch } from "./storm-watch.ts";
 import { WatchedUnit } from "./watched-unit.ts";
 

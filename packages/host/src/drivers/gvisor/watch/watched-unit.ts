@@ -3,7 +3,7 @@ import type { WatchedMachine } from "../../health-watch.ts";
 import { agentAnswers } from "../../../agent-calls/agent-answer.ts";
 import { type Load, type Memory, type Storm, stormOf } from "../storm.ts";
 import type { CollectedMachine } from "./collect-watch.ts";
-import type { MachineWithDisk } from "./disk-watch.ts";
+import { endedForDisk, type MachineWithDisk } from "../../disk-watch.ts";
 import type { StormyMachine } from "./storm-watch.ts";
 import type { Unit } from "../unit.ts";
 import { processLimit, withHeadroom } from "../unit-limits.ts";
@@ -93,7 +93,7 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
   }
 
   async endForDisk(): Promise<void> {
-    await this.#end("its disk took no more writes, because the host's disk was full or failed");
+    await this.#end(endedForDisk);
   }
 
   /** Reports the reason first: the keeper would report a signal. */

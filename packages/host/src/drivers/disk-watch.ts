@@ -1,18 +1,24 @@
 // Ends machines whose disk can no longer be written. When a write below a disk fails, because the host's own disk is full or broken, ext4
 // gives up its journal and takes only reads, until the image is mounted anew. Mounts show that only after the next write; so the watch
-// asks each disk when the host has room after it had none. The machine is ended as soon as the host has room, and starts again from its
-// disk like any other that ended (restart-after-crash.ts). One timer for all machines of a driver.
+// asks each disk when the host has room after it had none. The disk of a virtual machine is mounted by its own kernel: QEMU tells of a
+// write that failed. The machine is ended as soon as the host has room, and starts again from its disk like any other that ended
+// (restart-after-crash.ts). One timer for all machines of a driver.
 import { open, statfs } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { Log } from "@cloche/base";
-import { listMounts } from "../../../sys/mounts.ts";
+import { listMounts } from "../sys/mounts.ts";
 
 /** A machine as the watch sees it. */
 export interface MachineWithDisk {
   readonly id: string;
-  readonly mountPoint: string;
+  /** Where the host has its disk mounted; undefined: the machine mounts it. */
+  readonly mountPoint?: string;
+  /** A write to its disk failed. */
+  readonly diskFailed?: boolean;
   endForDisk(): Promise<void>;
 }
+
+export const endedForDisk = "its disk took no more writes, because the host's disk was full or failed";
 
 const LOOK_EVERY_MS = 2_000;
 /** What a mount's journal and the first writes of a machine need. */
@@ -61,9 +67,12 @@ export class DiskWatch {
     // A slot may have several mounts; programs see the last.
     const mounts = new Map((await listMounts()).map((mount) => [mount.mountPoint, mount]));
     for (const machine of machines) {
-      const { mountPoint } = machine;
-      const isShown = mounts.get(mountPoint)?.options.some((option) => GIVEN_UP.has(option));
-      if (isShown !== true && !(wasFull && (await refusesWrites(mountPoint)))) continue;
+      const { mountPoint, diskFailed = false } = machine;
+      const isShown =
+        mountPoint !== undefined && mounts.get(mountPoint)?.options.some((option) => GIVEN_UP.has(option));
+      const fails = async (): Promise<boolean> =>
+        mountPoint !== undefined && wasFull && (await refusesWrites(mountPoint));
+      if (!diskFailed && isShown !== true && !(await fails())) continue;
       this.#log.error(
         { sandbox_id: machine.id },
         "a machine's disk takes no more writes; the machine starts anew",
