@@ -6,13 +6,16 @@ import type { PieceRate } from "./piece-rate.ts";
 
 /** Joins small DATA frames of an HTTP/2 stream, and reads its connection at a bounded pace. Call it before anything is read. */
 export function paceStream(stream: Http2Stream, socket: Socket | undefined, work?: PieceRate): void {
+  const { session } = stream;
+  // A session that is over throws when its socket is looked at (ERR_HTTP2_SOCKET_UNBOUND).
+  const openSocket = (): Socket | undefined => (session?.destroyed === true ? undefined : socket);
   const push = stream.push.bind(stream);
   const read = stream._read.bind(stream);
   const pieces = new SmallPieces(
     stream,
     push,
     (hasRoom) => {
-      startReading(socket);
+      startReading(openSocket());
       if (hasRoom) read(0);
     },
     work,
@@ -23,7 +26,7 @@ export function paceStream(stream: Http2Stream, socket: Socket | undefined, work
       return push(piece, encoding);
     }
     const goesOn = pieces.add(piece);
-    if (pieces.isHeld) stopReading(socket);
+    if (pieces.isHeld) stopReading(openSocket());
     return goesOn;
   };
   stream._read = (size) => {
