@@ -77,6 +77,8 @@ export const limits = {
    * routes.
    */
   jsonValues: 50_000,
+  /** Fields of a protobuf message of a gateway call, those of inner messages included; parsing one takes as long as some values of JSON. */
+  protoFields: 10_000,
   messageBytes: 4 * 1024 * 1024,
   checkpointBodyBytes: 128 * 1024,
   /** HTTP servers. */

@@ -7,6 +7,7 @@ import {
   createGrpcTransport,
   createGrpcWebTransport,
 } from "@connectrpc/connect-node";
+import { limits } from "@cloche/protocol";
 import { SandboxService } from "@cloche/protocol/public";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
@@ -346,6 +347,30 @@ describe("protobuf that is none", () => {
     });
     const answer = `${response.headers.get("grpc-status")} ${await response.text()}`;
     expect(answer).toMatch(/^3 |grpc-status: 3\r/);
+  });
+});
+
+describe("protobuf of very many fields", () => {
+  const fields = Buffer.alloc(3 * (limits.protoFields + 1), Buffer.of(0xf8, 0x01, 0));
+  const prefix = Buffer.alloc(5);
+  prefix.writeUInt32BE(fields.length, 1);
+  const call = (contentType: string, body: Buffer, more: Record<string, string> = {}) =>
+    post(path, { body: new Uint8Array(body), headers: { "content-type": contentType, ...more } });
+
+  it.each<[string, Buffer, Record<string, string>]>([
+    ["as they are", fields, {}],
+    ["compressed", gzipSync(fields), { "content-encoding": "gzip" }],
+  ])("is refused, %s", async (_how, body, more) => {
+    const response = await call("application/proto", body, more);
+    expect(response.status).toBe(429);
+    expect(await response.text()).toContain("fields");
+  });
+
+  it("is refused in the first of several frames", async () => {
+    const response = await call("application/grpc-web", Buffer.concat([prefix, fields, prefix]));
+    expect(`${response.headers.get("grpc-message")} ${await response.text()}`).toMatch(
+      /more%20than%2010000%20fields/,
+    );
   });
 });
 

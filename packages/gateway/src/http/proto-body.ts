@@ -1,6 +1,7 @@
 import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { type DescMessage, fromBinary } from "@bufbuild/protobuf";
 import { ClocheError, limits } from "@cloche/protocol";
+import { boundProtoFields } from "./proto-fields.ts";
 
 /** Bytes of gRPC's frame before each message: one of flags, four of length. */
 const prefixBytes = 5;
@@ -34,13 +35,20 @@ export function checkProto(
   const form = formOf(contentType);
   const framed = form?.framed === true;
   const compressed = framed ? ((body[0] ?? 0) & 1) === 1 : compression !== undefined;
-  if (framed && (body.length < prefixBytes || body.readUInt32BE(1) !== body.length - prefixBytes)) return;
-  const message = unpacked(framed ? body.subarray(prefixBytes) : body, compressed ? compression : undefined);
+  // Connect parses the first message before it refuses a second one.
+  const end = framed && body.length >= prefixBytes ? prefixBytes + body.readUInt32BE(1) : body.length;
+  if (framed && (body.length < prefixBytes || body.length < end)) return;
+  const message = unpacked(
+    framed ? body.subarray(prefixBytes, end) : body,
+    compressed ? compression : undefined,
+  );
   if (form === undefined || message === undefined) return;
   if (form.isJson) return checkJson(message);
   try {
+    boundProtoFields(input, message);
     fromBinary(input, message);
   } catch (error) {
+    if (error instanceof ClocheError) throw error;
     throw new ClocheError(
       "invalid_argument",
       `request body is no ${input.typeName} in protobuf: ${(error as Error).message}`,
