@@ -68,6 +68,7 @@ function sandboxesOfManyKeys(): Sandboxes {
     domain: baseDomain,
     tokens: new AccessTokens(Buffer.alloc(32, 1)),
     ownKey: "cloche_own",
+    teamOf: async () => undefined,
   });
   for (let key = 0; key < keysUsed; key += 1)
     sandboxes.issueToken(

@@ -35,6 +35,7 @@ export async function prepareE2b(
     edgePort: config.edgePort,
     secret: await ensureSecret(config.home),
     ownKey,
+    teamOf: (apiKey) => gateway.teamOfKey(apiKey),
     log: log.child({ part: "e2b" }),
   });
   const address = plainEdge({ ...config, edgeHttpPort: config.e2bPort })?.address ?? "127.0.0.1";

@@ -26,6 +26,7 @@ import { Api } from "./api/api.ts";
 import { trafficName } from "./api/sandbox-view.ts";
 import { E2bError } from "./e2b-error.ts";
 import { Envd } from "./envd/envd.ts";
+import type { TeamOf } from "./held-bodies.ts";
 import { answerError, answerJson, headerOf } from "./http.ts";
 import { type OpenRequest, Sandboxes } from "./envd/sandboxes.ts";
 
@@ -41,6 +42,8 @@ export interface E2bOptions {
   /** 32 random bytes, the same after restarts. */
   secret: Uint8Array;
   ownKey: string;
+  /** The team of an API key, whose share of this process's memory its calls use. */
+  teamOf: TeamOf;
   log: Log;
 }
 
@@ -109,7 +112,7 @@ class Endpoint implements E2bEndpoint {
     this.#options = options;
     this.#strangersLog = boundedLog(options.log);
     boundHttp(this.#server, "e2b");
-    const { gatewayUrl, edgeUrl, caCert, baseDomain, edgePort, ownKey } = options;
+    const { gatewayUrl, edgeUrl, caCert, baseDomain, edgePort, ownKey, teamOf } = options;
     this.#fetch = nodeFetch({ caCert, edgeUrl, baseDomain });
     this.#sandboxes = new Sandboxes({
       gatewayUrl,
@@ -117,6 +120,7 @@ class Endpoint implements E2bEndpoint {
       domain: edgePort === 443 ? baseDomain : `${baseDomain}:${edgePort}`,
       tokens: new AccessTokens(options.secret),
       ownKey,
+      teamOf,
     });
     this.#api = new Api(this.#sandboxes);
     this.#envd = new Envd(this.#sandboxes);

@@ -1,14 +1,14 @@
 /** Bodies and answers of both halves of the endpoint. */
 import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { readJsonBody } from "@cloche/base";
+import { type Hold, readJsonBody } from "@cloche/base";
 import { limits } from "@cloche/protocol";
 import { E2bError } from "./e2b-error.ts";
 
 export type Fields = Record<string, unknown>;
 
 /** `checkCaller` throws if the caller's key is not valid; a small body is read without it. */
-export const apiBody = (request: IncomingMessage, checkCaller: () => Promise<void>): Promise<Fields> =>
+export const apiBody = (request: IncomingMessage, checkCaller: () => Promise<Hold>): Promise<Fields> =>
   readJsonBody(request, { maxBytes: limits.gatewayBodyBytes, checkCaller });
 
 export function answerJson(

@@ -14,6 +14,7 @@ it("writes a bounded number of lines for requests without a good key", async () 
     edgePort: 443,
     secret: Buffer.alloc(32),
     ownKey: "own",
+    teamOf: async () => undefined,
     log,
   });
   const port = await endpoint.listen(0, "127.0.0.1");

@@ -56,6 +56,7 @@ async function startE2b(
     edgePort: config.edgePort,
     secret: Buffer.from(secret, "hex"),
     ownKey,
+    teamOf: (apiKey) => gateway.teamOfKey(apiKey),
     log: log.child({ part: "e2b" }),
   });
   await endpoint.listen(e2bPort, gatewayHost).catch(portTaken("CLOCHE_E2B_PORT", e2bPort));

@@ -41,14 +41,14 @@ it("reads a body whole, and says what keeps it from that", async () => {
 });
 
 it("reads little of a caller who is not known", async () => {
-  const refuse = (): Promise<void> => Promise.reject(new ClocheError("unauthenticated", "who is that"));
+  const refuse = (): Promise<never> => Promise.reject(new ClocheError("unauthenticated", "who is that"));
   const little = "x".repeat(listenerBounds.strangerBytes);
   const much = `${little}x`;
   const maxBytes = 2 * much.length;
   expect(await read(post(little.length, little), { maxBytes, checkCaller: refuse })).toBe(little.length);
   expect(await read(post(much.length, much), { maxBytes, checkCaller: refuse })).toBe("unauthenticated");
   let checks = 0;
-  const checkCaller = async (): Promise<void> => void (checks += 1);
+  const checkCaller = async (): Promise<undefined> => void (checks += 1);
   const most = "x".repeat(maxBytes);
   expect(await read(post(maxBytes, most), { maxBytes, checkCaller })).toBe(maxBytes);
   expect(checks).toBe(1);

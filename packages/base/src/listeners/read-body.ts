@@ -8,8 +8,11 @@ export interface BodyBounds {
   maxBytes: number;
   /** Counts what is read; the caller releases it. */
   hold?: Hold;
-  /** Called once before more than `listenerBounds.strangerBytes` are read; throws for a caller who is not known. */
-  checkCaller?: () => Promise<void>;
+  /**
+   * Called once before more than `listenerBounds.strangerBytes` are read; throws for a caller who is not known. May
+   * answer what counts the whole body from then on.
+   */
+  checkCaller?: () => Promise<Hold | undefined>;
   /** Time for the whole body. */
   timeoutMs?: number;
 }
@@ -19,7 +22,8 @@ export interface BodyBounds {
  * `deadline_exceeded` when the body does not arrive in time; `canceled` when the client goes away.
  */
 export async function readBody(request: IncomingMessage, bounds: BodyBounds): Promise<Buffer> {
-  const { maxBytes, hold, checkCaller, timeoutMs = listenerBounds.bodyMs } = bounds;
+  const { maxBytes, checkCaller, timeoutMs = listenerBounds.bodyMs } = bounds;
+  let { hold } = bounds;
   const tooLarge = (): ClocheError =>
     new ClocheError("resource_exhausted", `request body is larger than ${maxBytes} bytes`, {
       resource: "body",
@@ -43,7 +47,13 @@ export async function readBody(request: IncomingMessage, bounds: BodyBounds): Pr
     if (isChecked || gathered.length <= listenerBounds.strangerBytes) return;
     isChecked = true;
     request.pause();
-    checkCaller?.().then(() => request.resume(), reject);
+    checkCaller?.()
+      .then((ofCaller) => {
+        ofCaller?.add(gathered.length);
+        hold = ofCaller ?? hold;
+        request.resume();
+      })
+      .catch(reject);
   };
   const onClose = (): void => (request.readableEnded ? resolve() : gone());
   if (request.destroyed && !request.readableEnded) gone();

@@ -1,6 +1,6 @@
 /** E2B's API: reads the caller's key, finds the route and answers. The gateway checks the key. */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { callerIsKnown } from "@cloche/base";
+import { callerIsKnown, type Hold } from "@cloche/base";
 import { E2bError, notOffered } from "../e2b-error.ts";
 import { answerError, answerJson, apiBody, headerOf } from "../http.ts";
 import type { Sandboxes } from "../envd/sandboxes.ts";
@@ -91,7 +91,7 @@ export class Api {
   /** Answers every request, also with an error; returns the error for the log. */
   async answer(request: IncomingMessage, response: ServerResponse): Promise<E2bError | undefined> {
     try {
-      const { status, body, headers } = await this.#handle(request);
+      const { status, body, headers } = await this.#handle(request, response);
       answerJson(response, status, body, headers);
       return undefined;
     } catch (thrown) {
@@ -99,12 +99,15 @@ export class Api {
     }
   }
 
-  async #handle(request: IncomingMessage): Promise<ApiAnswer> {
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<ApiAnswer> {
     const { pathname, searchParams } = new URL(request.url ?? "/", "http://api");
     const { handler, params } = routeOf(request.method ?? "GET", pathname);
     const apiKey = pathname === "/health" ? "" : keyOf(request);
     const gateway = this.#sandboxes.gateway(apiKey);
-    const checkCaller = async (): Promise<void> => void (await gateway.listSandboxes({ page_size: 1 }));
+    const checkCaller = async (): Promise<Hold> => {
+      await gateway.listSandboxes({ page_size: 1 });
+      return this.#sandboxes.bodies.of(apiKey, response);
+    };
     const answer = await handler({
       sandboxes: this.#sandboxes,
       gateway,

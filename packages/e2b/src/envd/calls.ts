@@ -1,6 +1,6 @@
 /** The calls of envd's two Connect services, by name. */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { readBody } from "@cloche/base";
+import { type Hold, readBody } from "@cloche/base";
 import { limits } from "@cloche/protocol";
 import { E2bError } from "../e2b-error.ts";
 import { answerJson, errorHeaders, type Fields, headerOf, signalOf } from "../http.ts";
@@ -54,21 +54,29 @@ const streaming: Record<string, Streaming> = {
   "process.Process/Start": async ({ sandbox, request, response, user }, stream) => {
     stream.keepAlive(processAlive, keepAliveMs(request));
     const context = { user, timeoutMs: timeoutOf(request), response };
-    await processes.start(sandbox, await readMessage(request), stream, context);
+    await processes.start(sandbox, await messageOf(sandbox, request, response), stream, context);
   },
   "process.Process/Connect": async ({ sandbox, request, response }, stream) => {
     stream.keepAlive(processAlive, keepAliveMs(request));
-    await processes.connect(sandbox, await readMessage(request), stream, response);
+    await processes.connect(sandbox, await messageOf(sandbox, request, response), stream, response);
   },
-  "process.Process/StreamInput": async ({ sandbox, request }, stream) => {
-    await stream.send(await processes.streamInput(sandbox, readMessages(request)));
+  "process.Process/StreamInput": async ({ sandbox, request, response }, stream) => {
+    const messages = readMessages(request, () => sandbox.holdBody(response));
+    await stream.send(await processes.streamInput(sandbox, messages));
   },
   "filesystem.Filesystem/WatchDir": async ({ sandbox, request, response, user }, stream) => {
     stream.keepAlive({ keepalive: {} }, keepAliveMs(request));
     const account = await sandbox.accounts.find(user);
-    await filesystem.watchDir(sandbox, await readMessage(request), account, stream, signalOf(response));
+    const message = await messageOf(sandbox, request, response);
+    await filesystem.watchDir(sandbox, message, account, stream, signalOf(response));
   },
 };
+
+const messageOf = (
+  sandbox: OpenSandbox,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<Fields> => readMessage(request, () => sandbox.holdBody(response));
 
 export const isCall = (path: string): boolean => /^\/(process\.Process|filesystem\.Filesystem)\//.test(path);
 
@@ -90,7 +98,8 @@ export async function call(
   const act = unary[name];
   if (act === undefined) throw new E2bError("unimplemented", `there is no call ${name}`);
   demand(request, unaryType);
-  const message = parseMessage(await readBody(request, { maxBytes: limits.messageBytes }));
+  const checkCaller = (): Promise<Hold> => sandbox.holdBody(response);
+  const message = parseMessage(await readBody(request, { maxBytes: limits.messageBytes, checkCaller }));
   answerJson(response, 200, await act(sandbox, message, user));
 }
 

@@ -1,6 +1,6 @@
 /** Connect's streams over HTTP/1.1, JSON, without compression: messages in envelopes of a flag byte and a length. */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { asBuffer, parseJson } from "@cloche/base";
+import { asBuffer, type Hold, listenerBounds, parseJson } from "@cloche/base";
 import { ClocheError, GatheredBytes, limits } from "@cloche/protocol";
 import { E2bError } from "../e2b-error.ts";
 import { type Fields, written } from "../http.ts";
@@ -10,24 +10,40 @@ const endFlag = 0b10;
 const compressedFlag = 0b1;
 export const streamType = "application/connect+json";
 
-/** The messages of a request's body, while they arrive. */
-export async function* readMessages(request: IncomingMessage): AsyncGenerator<Fields, void> {
+/** The messages of a request's body, while they arrive. `holdOf` answers what counts bytes of a large one. */
+export async function* readMessages(
+  request: IncomingMessage,
+  holdOf: () => Promise<Hold>,
+): AsyncGenerator<Fields, void> {
   const held = new GatheredBytes();
+  let hold: Hold | undefined;
+  let counted = 0;
   let wanted = headBytes;
-  for await (const piece of request as AsyncIterable<Buffer>) {
-    held.push(piece);
-    if (held.length < wanted) continue;
-    let bytes = asBuffer(held.take());
-    for (;;) {
-      wanted = bytes.length < headBytes ? headBytes : headBytes + lengthOf(bytes);
-      if (bytes.length < wanted) break;
-      const flags = bytes.readUInt8(0);
-      const message = bytes.subarray(headBytes, wanted);
-      bytes = bytes.subarray(wanted);
-      if ((flags & endFlag) !== 0) return;
-      yield parseMessage(message);
+  try {
+    for await (const piece of request as AsyncIterable<Buffer>) {
+      held.push(piece);
+      if (held.length > listenerBounds.strangerBytes) {
+        hold ??= await holdOf();
+        hold.add(held.length - counted);
+        counted = held.length;
+      }
+      if (held.length < wanted) continue;
+      let bytes = asBuffer(held.take());
+      for (;;) {
+        wanted = bytes.length < headBytes ? headBytes : headBytes + lengthOf(bytes);
+        if (bytes.length < wanted) break;
+        const flags = bytes.readUInt8(0);
+        const message = bytes.subarray(headBytes, wanted);
+        bytes = bytes.subarray(wanted);
+        if ((flags & endFlag) !== 0) return;
+        yield parseMessage(message);
+      }
+      held.push(bytes);
+      hold?.release();
+      counted = 0;
     }
-    held.push(bytes);
+  } finally {
+    hold?.release();
   }
   if (held.length > 0) throw new E2bError("invalid_argument", "the body ends within a message");
 }
@@ -43,8 +59,8 @@ function lengthOf(bytes: Buffer): number {
 }
 
 /** The single message of a call whose answer is a stream. */
-export async function readMessage(request: IncomingMessage): Promise<Fields> {
-  for await (const message of readMessages(request)) return message;
+export async function readMessage(request: IncomingMessage, holdOf: () => Promise<Hold>): Promise<Fields> {
+  for await (const message of readMessages(request, holdOf)) return message;
   throw new E2bError("invalid_argument", "the body must hold one message");
 }
 

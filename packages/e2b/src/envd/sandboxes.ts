@@ -7,7 +7,9 @@ import type { ServerResponse } from "node:http";
 import { ClocheApiError, Gateway, openDataPlane, type SandboxDataPlane, type SandboxInfo } from "@cloche/sdk";
 import { isSandboxId } from "@cloche/protocol";
 import type { NodeFetch } from "@cloche/sdk/node";
+import type { Hold } from "@cloche/base";
 import type { AccessTokens } from "../access-token.ts";
+import { HeldBodies, type TeamOf } from "../held-bodies.ts";
 import { type Signer, Signers } from "../signers.ts";
 import { E2bError, noSandbox, notRunning, unreachable } from "../e2b-error.ts";
 import { Accounts } from "./accounts.ts";
@@ -31,6 +33,8 @@ export interface OpenSandbox {
   readonly processIds: ProcessIds;
   readonly watchers: Watchers;
   readonly held: HeldBytes;
+  /** Counts a body of the caller until its answer is over. */
+  holdBody(response: ServerResponse): Promise<Hold>;
   /** Asks the gateway, which does not wake the sandbox. */
   isRunning(): Promise<boolean>;
 }
@@ -55,10 +59,12 @@ export interface SandboxesOptions {
   tokens: AccessTokens;
   /** The API key that this installation made for E2B's clients: its sandboxes are found also after a restart. */
   ownKey: string;
+  teamOf: TeamOf;
 }
 
 export class Sandboxes {
   readonly #options: SandboxesOptions;
+  readonly bodies: HeldBodies;
   readonly #open = new Map<string, OpenSandbox>();
   readonly #signers = new Signers();
   /** Keys used last, the newest at the end. */
@@ -68,6 +74,7 @@ export class Sandboxes {
 
   constructor(options: SandboxesOptions) {
     this.#options = options;
+    this.bodies = new HeldBodies(options.teamOf);
   }
 
   get domain(): string {
@@ -152,6 +159,7 @@ export class Sandboxes {
       processIds: new ProcessIds(plane),
       watchers: new Watchers(plane, ofSandbox),
       held: ofSandbox,
+      holdBody: (response) => this.bodies.of(apiKey, response),
       isRunning: async () => (await this.find(gateway, sandboxId))?.state === "SANDBOX_STATE_RUNNING",
     };
     this.#open.set(key, opened);
