@@ -74,6 +74,24 @@ test("a flood of resets ends its connection, and few of its requests reach the a
   expect((await askHttp2(rig, other, { ":path": "/v1/x" })).body).toBe("ok");
 });
 
+test("a flood of heads that are too large ends its connection", async () => {
+  await using rig = await Rig.start({ limits: { streamResetBurst: 20 } });
+  const large = block({ x: "y".repeat(15_000) });
+  const socket = await bareHttp2(rig);
+  const poured = await pour(socket, 20_000, (count) => {
+    const id = 2 * count + 1;
+    const head = Buffer.concat([requestOf(rig), block({ x: "y".repeat(5_000) })]);
+    const more = Array.from({ length: 5 }, () => frame(frameTypes.continuation, 0, id, large));
+    return Buffer.concat([
+      frame(frameTypes.headers, 1, id, head),
+      ...more,
+      frame(frameTypes.continuation, 4, id, Buffer.alloc(0)),
+    ]);
+  });
+  expect(poured).toBeLessThan(20_000);
+  expect(rig.seen).toEqual([]);
+});
+
 test("more streams than are allowed are refused, and those that are open go on", async () => {
   await using rig = await Rig.start({ limits: { streams: 4 } });
   rig.onAgent = (_request, response) => void setTimeout(() => response.end("ok"), 100);

@@ -13,7 +13,7 @@ import type { Server, Socket } from "node:net";
 import { limits } from "@cloche/protocol";
 import { listenerBounds, type ListenerName, placesOf } from "./bounds.ts";
 import { addressOf, connectionKey, ConnectionPlaces } from "./connection-places.ts";
-import { boundControlFrames } from "./control-frames.ts";
+import { boundControlFrames, boundLostStreams } from "./control-frames.ts";
 import { PacedRequest } from "./paced-request.ts";
 import { paceStream } from "./paced-streams.ts";
 
@@ -79,6 +79,7 @@ const isWhole = (stream: ServerHttp2Stream): boolean =>
 export function boundSessions(server: Http2Server, places: ConnectionPlaces): void {
   server.prependListener("session", (session: ServerHttp2Session) => {
     boundControlFrames(session, listenerBounds.controlFramesPerSecond);
+    boundLostStreams(session, listenerBounds.streamResetBurst, listenerBounds.streamResetsPerSecond);
     const key = connectionKey(session.socket as Socket);
     session.on("stream", (stream) => {
       paceStream(stream, session.socket as Socket);

@@ -15,7 +15,7 @@ import {
 } from "node:http2";
 import type { IncomingHttpHeaders } from "node:http2";
 import type { Socket } from "node:net";
-import { boundControlFrames, type ConnectionPlaces, paceStream } from "@cloche/base";
+import { boundControlFrames, boundLostStreams, type ConnectionPlaces, paceStream } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { watchBody } from "../exchange/body-stall.ts";
 import { askFor } from "../exchange/connection-places.ts";
@@ -98,6 +98,7 @@ export class Http2Clients {
       this.#stream(stream, headers, rawHeaders as unknown as string[], socket, connection),
     );
     boundControlFrames(session, this.#limits.controlFramesPerSecond);
+    boundLostStreams(session, this.#limits.streamResetBurst, this.#limits.streamResetsPerSecond);
     session.on("error", () => undefined);
     session.once("close", () => {
       clearTimeout(idle);
