@@ -27,7 +27,7 @@ export async function snapshot(call: ApiCall): Promise<ApiAnswer> {
     throw notOffered("snapshots with memory; fork the sandbox to clone its processes");
   const info = await named(call);
   if (info.state !== "SANDBOX_STATE_RUNNING") throw notRunning(info.id);
-  const { checkpoints } = sandboxes.open(info.id, apiKey).plane;
+  const { checkpoints } = (await sandboxes.open(info.id, apiKey)).plane;
   const name = textField(body, "name");
   const { checkpoint_id: id } = await checkpoints.create(name === undefined ? {} : { name });
   await checkpoints.wait(id, { timeout_secs: uploadSeconds });

@@ -27,6 +27,7 @@ const listedSandboxes = 100;
 
 export interface OpenSandbox {
   readonly id: string;
+  readonly teamId: string;
   readonly apiKey: string;
   readonly plane: SandboxDataPlane;
   readonly accounts: Accounts;
@@ -60,6 +61,8 @@ export interface SandboxesOptions {
   /** The API key that this installation made for E2B's clients: its sandboxes are found also after a restart. */
   ownKey: string;
   teamOf: TeamOf;
+  /** Sandboxes that are kept open, counted for each key; default 10,000. */
+  mostOpen?: number;
 }
 
 export class Sandboxes {
@@ -70,6 +73,7 @@ export class Sandboxes {
   /** Keys used last, the newest at the end. */
   readonly #keys = new Set<string>();
   readonly #held = new HeldBytes(heldBytesMax.all);
+  readonly #heldOfTeam = new Map<string, HeldBytes>();
   #listedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: SandboxesOptions) {
@@ -135,10 +139,16 @@ export class Sandboxes {
     whenEnded(() => clearInterval(timer));
   }
 
-  open(sandboxId: string, apiKey: string): OpenSandbox {
+  async open(sandboxId: string, apiKey: string): Promise<OpenSandbox> {
     const key = `${sandboxId} ${createHash("sha256").update(apiKey).digest("hex")}`;
-    const held = this.#open.get(key);
-    if (held !== undefined) return held;
+    const known = this.#open.get(key);
+    if (known !== undefined) return known;
+    const teamId = await this.#options.teamOf(apiKey);
+    if (teamId === undefined) throw new E2bError("unauthenticated", "the API key is not valid");
+    return this.#open.get(key) ?? this.#opened(key, sandboxId, apiKey, teamId);
+  }
+
+  #opened(key: string, sandboxId: string, apiKey: string, teamId: string): OpenSandbox {
     const { fetch, domain } = this.#options;
     const gateway = this.gateway(apiKey);
     const plane = openDataPlane({
@@ -150,9 +160,12 @@ export class Sandboxes {
       fetch,
       webSocket: fetch.webSocket,
     });
-    const ofSandbox = new HeldBytes(heldBytesMax.ofSandbox, this.#held);
+    const ofTeam = this.#heldOfTeam.get(teamId) ?? new HeldBytes(heldBytesMax.ofTeam, this.#held);
+    this.#heldOfTeam.set(teamId, ofTeam);
+    const ofSandbox = new HeldBytes(heldBytesMax.ofSandbox, ofTeam);
     const opened: OpenSandbox = {
       id: sandboxId,
+      teamId,
       apiKey,
       plane,
       accounts: new Accounts(plane),
@@ -163,12 +176,21 @@ export class Sandboxes {
       isRunning: async () => (await this.find(gateway, sandboxId))?.state === "SANDBOX_STATE_RUNNING",
     };
     this.#open.set(key, opened);
-    for (const [oldest, { watchers }] of this.#open) {
-      if (this.#open.size <= heldSandboxes) break;
-      watchers.close();
-      this.#open.delete(oldest);
-    }
+    if (this.#open.size > (this.#options.mostOpen ?? heldSandboxes)) this.#dropOfLargestTeam();
     return opened;
+  }
+
+  /** Drops the oldest of the team that has the most, so that no team loses its watchers by what another opens. */
+  #dropOfLargestTeam(): void {
+    const counts = new Map<string, number>();
+    for (const { teamId } of this.#open.values()) counts.set(teamId, (counts.get(teamId) ?? 0) + 1);
+    const [[largest] = [""]] = [...counts].toSorted(([, one], [, other]) => other - one);
+    for (const [key, { teamId, watchers }] of this.#open) {
+      if (teamId !== largest) continue;
+      watchers.close();
+      this.#open.delete(key);
+      return;
+    }
   }
 
   /** Undefined if the team has no such sandbox, or it is being deleted. */
