@@ -1,9 +1,10 @@
 // The data plane routes that the host answers: their audit events, and the cost of waiting.
 import { randomBytes } from "node:crypto";
 import { request } from "node:http";
+import { connect } from "node:net";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
-import { type Log, silentLog, systemClock } from "@cloche/base";
-import { newSandboxId } from "@cloche/protocol";
+import { listenerBounds, type Log, silentLog, systemClock } from "@cloche/base";
+import { limits, newSandboxId } from "@cloche/protocol";
 import { type AuditEvent, HostService, MachineEvent_Kind } from "@cloche/protocol/host";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { DataPlaneCaller, signToken, testKeys } from "../testing/data-plane-caller.ts";
@@ -56,6 +57,28 @@ describe("the data plane of the host", { timeout: 30_000 }, () => {
     }
     return found;
   };
+  it("bounds the bodies that a team makes it hold", async () => {
+    const { teamBytes } = listenerBounds;
+    const bytes = limits.checkpointBodyBytes;
+    const head = [
+      "POST /v1/checkpoint HTTP/1.1",
+      "host: x",
+      `x-lab-sandbox: ${id}`,
+      `authorization: Bearer ${signToken(id)}`,
+      `content-length: ${bytes}`,
+    ];
+    const begun = Buffer.concat([Buffer.from(`${head.join("\r\n")}\r\n\r\n`), Buffer.alloc(bytes - 1)]);
+    let answers = "";
+    const sockets = Array.from({ length: teamBytes / bytes + 20 }, () => {
+      const socket = connect(caller.address).on("error", () => undefined);
+      socket.on("data", (piece: Buffer) => (answers += piece.toString()));
+      socket.write(begun);
+      return socket;
+    });
+    await expect.poll(() => answers, { timeout: 20_000 }).toContain("requests under way hold");
+    for (const socket of sockets) socket.destroy();
+  });
+
   const told = ({ action, subject, result, detail }: AuditEvent) => [action, subject, result, detail];
 
   it("tells of checkpoints, restores and deletes, done and refused, also when nobody listened yet", async () => {

@@ -3,6 +3,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import {
   type Clock,
+  HeldBytes,
+  listenerBounds,
   logIds,
   readJsonBody,
   sendError,
@@ -84,6 +86,7 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
     () => agents.keys.current,
     () => clock.nowMs(),
   );
+  const held = new HeldBytes();
   return (request, response, { sandboxId, requestId }) => {
     const began = performance.now();
     const gone = new AbortController();
@@ -93,15 +96,19 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
       const { authorization } = request.headers;
       const claims = verifier.verify(bearerToken(authorization), sandboxId);
       const { handler, id } = route(request);
+      const { teamId } = machines.get(sandboxId);
+      const hold = held.hold([
+        { key: teamId, most: listenerBounds.teamBytes },
+        { key: "", most: listenerBounds.processBytes },
+      ]);
       const body =
         request.method === "POST"
-          ? await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes })
+          ? await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes, hold }).finally(hold.release)
           : {};
       checkDataPlaneFields(request, body);
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
       if (request.method !== "GET") parts.requireMayChange?.();
       const call = { parts, sandboxId, body, query, id, signal: gone.signal };
-      const { teamId } = machines.get(sandboxId);
       const caller = { teamId, actor: `token:${claims.jti}`, requestId };
       sendJson(response, 200, await audited(caller, handler, call));
     };
