@@ -27,11 +27,7 @@ import {
   type Interceptor,
 } from "@connectrpc/connect";
 import type { UniversalHandler, UniversalServerResponse } from "@connectrpc/connect/protocol";
-import {
-  compressionBrotli,
-  compressionGzip,
-  universalResponseToNodeResponse,
-} from "@connectrpc/connect-node";
+import { compressionGzip, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { gatewayLimits } from "../limits.ts";
 import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
@@ -39,6 +35,7 @@ import type { CallLimits } from "./call-limits.ts";
 import { answerCors, type CorsOrigins } from "./cors.ts";
 import { connectErrorFrom, plainMessage } from "../errors.ts";
 import { type CallUnderWay, callKey, openServices, teamServices } from "./open-services.ts";
+import { quickBrotli } from "./quick-brotli.ts";
 import { checkedBody } from "./request-body.ts";
 
 export interface HandlerDependencies {
@@ -78,7 +75,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     return error;
   };
   const shared = {
-    acceptCompression: [compressionGzip, compressionBrotli],
+    acceptCompression: [compressionGzip, quickBrotli],
     // Compressing one sandbox with its token takes longer than sending it; lists are compressed.
     compressMinBytes: 8 * 1_024,
     interceptors: [errorsAsConnect(logged)],

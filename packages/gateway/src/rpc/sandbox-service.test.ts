@@ -283,6 +283,8 @@ describe("ListSandboxes", () => {
     expect((await list({ page_size: 5 })).next_page_token).toBe("");
     expect(idsOf(await list({ metadata: { even: "true" } }))).toEqual([ids[0], ids[2], ids[4]]);
     expect(idsOf(await list({ metadata: { even: "true", k: "other" } }))).toEqual([]);
+    const many = Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`k${i}`, "v"]));
+    expect(await list({ metadata: many })).toMatchObject({ code: "invalid_argument" });
     await f.call("SuspendSandbox", { id: ids[1] });
     await expect.poll(() => stateOf(ids[1] ?? "")).toBe("SANDBOX_STATE_SUSPENDED");
     expect(idsOf(await list({ states: ["SANDBOX_STATE_SUSPENDED"] }))).toEqual([ids[1]]);

@@ -42,6 +42,7 @@ import {
 import { callKey, Idempotency } from "./idempotency.ts";
 import { NewSandboxes, type NewSandboxesDependencies } from "./new-sandboxes.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
+import { sandboxPage } from "./sandbox-page.ts";
 import {
   checkpointMessage,
   type Domains,
@@ -103,24 +104,17 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         );
       });
       const filters = {
-        states,
-        metadata: request.metadata,
+        states: [...new Set(states)],
+        metadata: metadata("metadata", request.metadata),
         namePrefix: namePrefix("name", request.name),
         order: sandboxOrder("order_by", request.orderBy),
       };
-      const pageSize = pageSizeOf(request);
-      const found = await database.sandboxes.list({
-        teamId,
-        ...filters,
-        ...(request.pageToken !== "" && { after: decodePageToken(request.pageToken, filters) }),
-        limit: pageSize + 1,
-      });
-      const page = found.slice(0, pageSize);
-      const last = page.at(-1);
-      const hasMore = last !== undefined && found.length > page.length;
+      const after = request.pageToken === "" ? {} : { after: decodePageToken(request.pageToken, filters) };
+      const query = { teamId, ...filters, ...after };
+      const page = await sandboxPage((part) => database.sandboxes.list(part), query, pageSizeOf(request));
       return {
-        sandboxes: page.map(message),
-        nextPageToken: hasMore ? encodePageToken(last, filters) : "",
+        sandboxes: page.sandboxes.map(message),
+        nextPageToken: page.next === undefined ? "" : encodePageToken(page.next, filters),
       };
     },
 
