@@ -1,5 +1,6 @@
 /** `filesystem.Filesystem`. As envd does, it acts as root and gives what it makes to the user; the user says where relative paths begin. */
 import { posix } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { eachLimited } from "@cloche/base";
 import { type EntryInfo, limits, type ListResponse } from "@cloche/protocol";
 import { ClocheApiError, type SandboxDataPlane } from "@cloche/sdk";
@@ -15,6 +16,7 @@ import { userPath } from "./user-path.ts";
 import { watchDirectory, type WatchWish } from "./watch-events.ts";
 
 const statsAtOnce = 16;
+const entriesOfTurn = 100;
 
 export async function stat({ plane }: OpenSandbox, { path }: Fields, account: Account): Promise<Fields> {
   return { entry: await entryOf(plane, await statOf(plane, userPath("path", path, account))) };
@@ -90,7 +92,12 @@ export async function listDir(
       const tell = async ([at, info]: [number, EntryInfo]): Promise<void> => {
         told[at] = await entryOf(plane, info, posix.join(path, posix.relative(real, info.path)));
       };
-      await eachLimited([...list.entries.entries()], tell, statsAtOnce);
+      // Other teams are served between the parts: paths are long, and working them out takes a second for a large list.
+      const entries = [...list.entries.entries()];
+      for (let from = 0; from < entries.length; from += entriesOfTurn) {
+        await eachLimited(entries.slice(from, from + entriesOfTurn), tell, statsAtOnce);
+        await nextTurn();
+      }
       return { entries: told };
     },
   );

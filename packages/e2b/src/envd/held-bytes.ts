@@ -9,7 +9,7 @@ import { GatheredBytes } from "@cloche/protocol";
 const mib = 1_048_576;
 
 /** For all sandboxes together, those of one team, and for one of them. */
-export const heldBytesMax = { all: 128 * mib, ofTeam: 32 * mib, ofSandbox: 16 * mib } as const;
+export const heldBytesMax = { all: 128 * mib, ofTeam: 32 * mib, ofSandbox: 8 * mib } as const;
 
 export class HeldBytes {
   readonly #max: number;
