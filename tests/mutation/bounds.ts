@@ -297,7 +297,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "a second tenant is served during large JSON to the checkpoint routes",
     file: "packages/host/src/api/data-plane.ts",
-    find: "await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes })",
+    find: "await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes, hold }).finally(hold.release)",
     replace: "(JSON.parse(await new Response(request as never).text()) as Body)",
     project: "contracts",
     test: "tests/contracts/second-tenant.test.ts",

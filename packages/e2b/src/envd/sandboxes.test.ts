@@ -1,8 +1,8 @@
 // What one team's use takes from the others in the memory that all share.
 import { nodeFetch } from "@cloche/sdk/node";
 import { expect, test } from "vitest";
-import { AccessTokens } from "./access-token.ts";
-import { heldBytesMax } from "./envd/held-bytes.ts";
+import { AccessTokens } from "../access-token.ts";
+import { heldBytesMax } from "./held-bytes.ts";
 import { Sandboxes } from "./sandboxes.ts";
 
 const sandboxesOf = (mostOpen?: number): Sandboxes =>
