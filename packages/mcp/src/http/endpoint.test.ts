@@ -273,6 +273,22 @@ describe("requests", () => {
     await expect.poll(async () => (await inSession(id)).status).toBe(200);
   });
 
+  test("with bodies of one team have a bound of bytes together", async () => {
+    await open({ limits: { bodyBytesPerTeam: 1_000 } });
+    const begun = httpRequest({
+      port: endpoint.port,
+      host: "127.0.0.1",
+      path: "/mcp",
+      method: "POST",
+      headers: { ...withKey(), "content-type": "application/json", "content-length": 900 },
+    });
+    begun.on("error", () => undefined).write("{");
+    await expect.poll(async () => (await ask(withKey("key-a2"), initialize)).status).toBe(429);
+    expect((await ask(withKey("key-b"), initialize)).status).toBe(200);
+    begun.destroy();
+    await expect.poll(async () => (await ask(withKey("key-a2"), initialize)).status).toBe(200);
+  });
+
   test("of one team are bounded", async () => {
     await open({ limits: { requestsPerTeam: 1 } });
     const id = await openSession();

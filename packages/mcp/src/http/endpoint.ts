@@ -165,7 +165,7 @@ class Door implements McpEndpoint {
     const key = bearerOf(request.headers.authorization, httpLimits.apiKeyBytes);
     const caller = await authenticate(key, this.#options.keys);
     if (response.destroyed) return;
-    this.#underWay.enter(key, caller, response);
+    this.#underWay.enter(key, caller, response, bodyBytesOf(request));
     const web = await webRequestOf(request, response, httpLimits.bodyBytes);
     const isModern = !(await isLegacyRequest(web));
     const answer = isModern
@@ -237,6 +237,12 @@ const errorBody = (message: string): object => ({
   error: { code: -32_000, message },
   id: null,
 });
+
+/** The most that a request's body may have. */
+function bodyBytesOf({ headers }: IncomingMessage): number {
+  if (headers["transfer-encoding"] !== undefined) return httpLimits.bodyBytes;
+  return Math.min(Number(headers["content-length"] ?? 0), httpLimits.bodyBytes);
+}
 
 async function isInitialize(request: Request): Promise<boolean> {
   if (request.method !== "POST") return false;

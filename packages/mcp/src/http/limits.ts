@@ -3,6 +3,7 @@ export const httpLimits = {
   /** Requests under way at once, with streams: of one API key, and of one team. */
   requestsPerKey: 128,
   requestsPerTeam: 256,
+  bodyBytesPerTeam: 64 * 1_048_576,
   /** How often the keys of requests under way are checked again. */
   keyLookMs: 5_000,
   /** Sessions of clients of the 2025 protocols: of one API key, of one team, and of all. */

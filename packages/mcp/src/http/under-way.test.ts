@@ -7,10 +7,10 @@ import { UnderWay } from "./under-way.ts";
 const caller = (keyHash: string) => ({ keyHash, teamId: "team-a", cloche: {} as Cloche });
 
 it("cuts the answers of a revoked key, also those without a session, and no others", async () => {
-  const underWay = new UnderWay({ requestsPerKey: 2, requestsPerTeam: 8 });
+  const underWay = new UnderWay({ requestsPerKey: 2, requestsPerTeam: 8, bodyBytesPerTeam: 1 });
   const enter = (key: string): ServerResponse => {
     const response = new ServerResponse(new IncomingMessage(new Socket()));
-    underWay.enter(key, caller(key), response);
+    underWay.enter(key, caller(key), response, 0);
     return response;
   };
   const revoked = [enter("revoked"), enter("revoked")];

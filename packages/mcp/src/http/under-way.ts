@@ -8,12 +8,15 @@ import { type Caller, Refusal } from "./caller.ts";
 export interface UnderWayLimits {
   requestsPerKey: number;
   requestsPerTeam: number;
+  /** Bytes of the bodies of requests under way. */
+  bodyBytesPerTeam: number;
 }
 
 interface OfKey {
   readonly key: string;
   readonly caller: Caller;
-  readonly responses: Set<ServerResponse>;
+  /** With the bytes of their requests' bodies. */
+  readonly responses: Map<ServerResponse, number>;
 }
 
 export class UnderWay {
@@ -28,17 +31,24 @@ export class UnderWay {
     return this.#ofKeys.size === 0;
   }
 
-  /** Counts a request until its answer has ended; 429 when the key or its team has too many under way. */
-  enter(key: string, caller: Caller, response: ServerResponse): void {
+  /** Counts a request with its body until its answer has ended; 429 when the key or its team has too many under way. */
+  enter(key: string, caller: Caller, response: ServerResponse, bytes: number): void {
     const { keyHash, teamId } = caller;
-    const { requestsPerKey, requestsPerTeam } = this.#limits;
+    const { requestsPerKey, requestsPerTeam, bodyBytesPerTeam } = this.#limits;
     let ofTeam = 0;
-    for (const one of this.#ofKeys.values()) if (one.caller.teamId === teamId) ofTeam += one.responses.size;
-    const own = this.#ofKeys.get(keyHash) ?? { key, caller, responses: new Set() };
-    if (own.responses.size >= requestsPerKey) throw tooMany(requestsPerKey, "with this key");
-    if (ofTeam >= requestsPerTeam) throw tooMany(requestsPerTeam, "of this team");
+    let bytesOfTeam = 0;
+    for (const one of this.#ofKeys.values()) {
+      if (one.caller.teamId !== teamId) continue;
+      ofTeam += one.responses.size;
+      for (const held of one.responses.values()) bytesOfTeam += held;
+    }
+    const own = this.#ofKeys.get(keyHash) ?? { key, caller, responses: new Map() };
+    if (own.responses.size >= requestsPerKey) throw tooMany(requestsPerKey, "requests with this key");
+    if (ofTeam >= requestsPerTeam) throw tooMany(requestsPerTeam, "requests of this team");
+    if (bytesOfTeam + bytes > bodyBytesPerTeam)
+      throw tooMany(bodyBytesPerTeam, "bytes of bodies of this team's requests");
     this.#ofKeys.set(keyHash, own);
-    own.responses.add(response);
+    own.responses.set(response, bytes);
     response.once("close", () => {
       own.responses.delete(response);
       if (own.responses.size === 0) this.#ofKeys.delete(keyHash);
@@ -50,14 +60,14 @@ export class UnderWay {
     const looks = [...this.#ofKeys.values()].map(async ({ key, caller, responses }) => {
       const teamId = await teamOf(key).catch(() => caller.teamId);
       if (teamId !== undefined) return [];
-      for (const response of responses) response.destroy();
+      for (const response of responses.keys()) response.destroy();
       return [caller];
     });
     return (await Promise.all(looks)).flat();
   }
 }
 
-const tooMany = (most: number, whose: string): Refusal =>
-  new Refusal(429, `${most} requests ${whose} are under way, which is the most; wait for some`, {
+const tooMany = (most: number, what: string): Refusal =>
+  new Refusal(429, `${most} ${what} are under way, which is the most; wait for some`, {
     "retry-after": "1",
   });
