@@ -344,4 +344,22 @@ export const listenerDefences: readonly Defence[] = [
     test: "packages/gateway/src/rpc/sandbox-service.test.ts",
     named: "filters by state and metadata",
   },
+  {
+    what: "100 Continue is not sent on a stream of HTTP/2 that is over",
+    file: "packages/base/src/listeners/bound-listener.ts",
+    find: "    if (stream.destroyed || stream.closed) return;\n",
+    replace: "    void stream;\n",
+    project: "unit",
+    test: "packages/base/src/listeners/paced-streams.test.ts",
+    named: "100 Continue",
+  },
+  {
+    what: "a team's bodies at MCP are bounded",
+    file: "packages/mcp/src/http/under-way.ts",
+    find: "bytesOfTeam + bytes > bodyBytesPerTeam",
+    replace: "bytesOfTeam + bytes > Infinity",
+    project: "unit",
+    test: "packages/mcp/src/http/endpoint.test.ts",
+    named: "bodies of one team have",
+  },
 ];

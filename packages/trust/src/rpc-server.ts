@@ -6,7 +6,7 @@
 import { once } from "node:events";
 import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
 import type { TLSSocket } from "node:tls";
-import { boundControlFrames, http2Bounds, listenerBounds, memberBounds } from "@cloche/base";
+import { answerExpectations, boundControlFrames, http2Bounds, listenerBounds, memberBounds } from "@cloche/base";
 import {
   Code,
   ConnectError,
@@ -93,6 +93,7 @@ export class RpcServer {
     for (const server of [this.#server, this.#strangers]) {
       server.on("session", (session) => this.#opened(session));
       server.on("sessionError", () => undefined);
+      answerExpectations(server);
     }
     this.#strangers.on("session", (session) =>
       boundControlFrames(session, listenerBounds.controlFramesPerSecond),

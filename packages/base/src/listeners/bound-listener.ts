@@ -75,8 +75,22 @@ function watchBody(request: IncomingMessage, response: ServerResponse): void {
 const isWhole = (stream: ServerHttp2Stream): boolean =>
   stream.endAfterHeaders || stream.readableEnded || stream.destroyed || stream.state.remoteClose === 1;
 
+/**
+ * Answers `Expect: 100-continue` of HTTP/2 clients. Node would answer by itself, and throw where nobody catches it when
+ * the stream is over by then: the process would end.
+ */
+export function answerExpectations(server: Http2Server): void {
+  server.on("checkContinue", (request, response) => {
+    const { stream } = response;
+    if (stream.destroyed || stream.closed) return;
+    response.writeContinue();
+    server.emit("request", request, response);
+  });
+}
+
 /** Bounds what only HTTP/2 has: control frames, and a request that is answered before it is complete. */
 export function boundSessions(server: Http2Server, places: ConnectionPlaces): void {
+  answerExpectations(server);
   server.prependListener("session", (session: ServerHttp2Session) => {
     boundControlFrames(session, listenerBounds.controlFramesPerSecond);
     boundLostStreams(session, listenerBounds.streamResetBurst, listenerBounds.streamResetsPerSecond);

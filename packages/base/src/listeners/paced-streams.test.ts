@@ -55,6 +55,26 @@ test("a client's connection that ends behind a small DATA frame does no harm", a
   server.close();
 });
 
+test("a stream that is over gets no 100 Continue, which would throw", () => {
+  const server = createServer(http2Bounds);
+  boundSessions(server, new ConnectionPlaces({ connections: 2, connectionsPerAddress: 2 }));
+  const seen: string[] = [];
+  server.on("request", () => seen.push("request"));
+  const expects = (isOver: boolean): boolean =>
+    server.emit(
+      "checkContinue",
+      {} as Http2ServerRequest,
+      {
+        stream: { destroyed: isOver, closed: isOver },
+        writeContinue: () => seen.push("continue"),
+      } as unknown as Http2ServerResponse,
+    );
+  expects(true);
+  expect(seen).toEqual([]);
+  expect(expects(false), "node does not answer by itself").toBe(true);
+  expect(seen).toEqual(["continue", "request"]);
+});
+
 test("nor does that of a server", async () => {
   const server = createTcp((socket: Socket) => {
     const small = frame(types.data, 0, 1, Buffer.alloc(1));

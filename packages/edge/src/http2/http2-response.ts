@@ -127,7 +127,8 @@ export class Http2Response extends ServerResponse {
   }
 
   override writeContinue(): void {
-    if (!this.#stream.destroyed) this.#stream.additionalHeaders({ ":status": 100 });
+    const { destroyed, closed } = this.#stream;
+    if (!destroyed && !closed) this.#stream.additionalHeaders({ ":status": 100 });
   }
 }
 
