@@ -96,7 +96,7 @@ export const mcpDefences: readonly Defence[] = [
   {
     what: "streams of MCP end with their API key",
     file: "packages/mcp/src/http/under-way.ts",
-    find: "for (const response of responses) response.destroy();",
+    find: "for (const response of responses.keys()) response.destroy();",
     replace: "",
     project: "unit",
     test: "packages/mcp/src/http/under-way.test.ts",
