@@ -15,6 +15,7 @@ beforeEach(async () => {
     edgePort: 8443,
     secret: Buffer.alloc(32),
     ownKey: "own",
+    teamOf: async () => undefined,
     log: silentLog,
   });
   url = `http://127.0.0.1:${await endpoint.listen(0, "127.0.0.1")}`;

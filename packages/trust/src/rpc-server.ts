@@ -6,7 +6,13 @@
 import { once } from "node:events";
 import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
 import type { TLSSocket } from "node:tls";
-import { answerExpectations, boundControlFrames, http2Bounds, listenerBounds, memberBounds } from "@cloche/base";
+import {
+  answerExpectations,
+  boundControlFrames,
+  http2Bounds,
+  listenerBounds,
+  memberBounds,
+} from "@cloche/base";
 import {
   Code,
   ConnectError,
