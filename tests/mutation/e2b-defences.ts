@@ -41,7 +41,7 @@ export const e2bDefences: readonly Defence[] = [
   {
     what: "a signed URL of an E2B client expires",
     file: "packages/e2b/src/envd/signed-url.ts",
-    find: "if (expiration !== null && !(Number(expiration) > Date.now() / 1_000))",
+    find: "if (expiration !== null && !(isSeconds(expiration) && Number(expiration) > Date.now() / 1_000))",
     replace: "if (expiration !== null && Number(expiration) === -1)",
     project: "unit",
     test: "packages/e2b/src/envd/signed-url.test.ts",
