@@ -154,6 +154,13 @@ describe("DNS forwarder", () => {
     },
   );
 
+  it("asks the next resolver when one cannot be reached", async () => {
+    // As for an IPv6 resolver on a host without a route to it, the kernel refuses at once.
+    const port = await start({ resolvers: async () => ["255.255.255.255", LOOPBACK] });
+    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(0);
+    expect(asked.length).toBe(1);
+  });
+
   it("passes on what the last resolver says when none can answer", async () => {
     answer = (message) => refusal(message, RCODE_REFUSED);
     const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });

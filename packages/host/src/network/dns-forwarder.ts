@@ -230,8 +230,8 @@ function askByUdp(resolver: string, port: number, query: Buffer): Promise<Buffer
     };
     const timer = setTimeout(() => finish(undefined), DNS_LIMITS.upstreamTimeoutMs);
     socket.on("error", () => finish(undefined));
-    // A connected socket takes only datagrams of this resolver.
-    socket.connect(port, resolver, () => socket.send(query));
+    // A connected socket takes only datagrams of this resolver. Without a callback, which would get an error as well.
+    socket.once("connect", () => socket.send(query)).connect(port, resolver);
     socket.on("message", (message) => {
       if (answers(message, query)) finish(message);
     });
