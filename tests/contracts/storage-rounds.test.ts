@@ -63,6 +63,9 @@ const native = {
   extents: async () => ({ count: 1, allocatedBytes: 1, exclusiveBytes: 1 }),
 } as unknown as Native;
 
+const archiveOf = (blobs: BlobStore, poolDir: string): CheckpointArchive =>
+  new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => Date.now(), poolDir });
+
 /** Storage that fails now and then, before or after it took effect. */
 function troubled(store: BlobStore, dice: Dice, isOn: () => boolean): BlobStore {
   const failing = async <T>(body: () => Promise<T>): Promise<T> => {
@@ -139,7 +142,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
       const template = await templateOf(hostId);
       const catalogue = new CheckpointCatalogue({
         dir: place,
-        archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => Date.now() }),
+        archive: archiveOf(blobs, place),
         template: { name: "t", image: async () => template },
         names: namesOf(hostId),
         localImages: 3,
@@ -213,7 +216,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
       };
       const visible = checkpoints.filter((one) => one.visible);
       expect(visible.map(({ id }) => id).toSorted()).toEqual([...disks.keys()].toSorted());
-      const reader = new CheckpointArchive({ blobs: plain, native, randomBytes, nowMs: () => Date.now() });
+      const reader = archiveOf(plain, dir);
       for (const { id } of visible) {
         const manifest = await reader.read(id);
         const target = join(dir, "read");
@@ -253,7 +256,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
     const left = (await plain.list("")).map(({ key }) => key);
     const manifests = left.filter((key) => !key.startsWith("packs/"));
     expect(manifests.every((key) => key.startsWith("checkpoints/template-"))).toBe(true);
-    const archive = new CheckpointArchive({ blobs: plain, native, randomBytes, nowMs: () => Date.now() });
+    const archive = archiveOf(plain, dir);
     const known = await Promise.all(manifests.map((key) => archive.read(key.slice("checkpoints/".length))));
     const needed = new Set(
       known.flatMap((manifest) => (manifest?.packs ?? []).map(({ id }) => `packs/${id}`)),

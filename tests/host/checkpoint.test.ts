@@ -94,10 +94,13 @@ let aheadMs = 0;
 let templateName = "t1";
 const dayMs = 24 * 3_600_000;
 
+const archiveAt = (nowMs: () => number): CheckpointArchive =>
+  new CheckpointArchive({ blobs, native, randomBytes, nowMs, poolDir: pool.dir });
+
 async function openCatalogue(localImages = 10): Promise<CheckpointCatalogue> {
   const opened = new CheckpointCatalogue({
     dir: checkpointDir,
-    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => Date.now() + aheadMs }),
+    archive: archiveAt(() => Date.now() + aheadMs),
     template: { name: templateName, image: async () => template },
     localImages,
     exclusiveBytes: async (image) => (await native.extents(image)).exclusiveBytes,
@@ -356,7 +359,7 @@ describe("checkpoint catalogue", () => {
     const id = await take(disk);
     await expect.poll(() => blobs.failPuts).not.toBe(0);
     await catalogue.stop();
-    const archive = new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => Date.now() });
+    const archive = archiveAt(Date.now);
     const packs = (await archive.read(id))?.packs.map((pack) => `packs/${pack.id}`) ?? [];
     expect(packs.length).toBeGreaterThan(0);
     expect(await packsStored()).toEqual(expect.arrayContaining(packs));

@@ -3,7 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { stat } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts";
@@ -34,6 +34,7 @@ async function imagesOf(lab: Lab, storage: string): Promise<StoredImages> {
     native: lab.native,
     randomBytes,
     nowMs: Date.now,
+    poolDir: dirname(template),
   };
   return new StoredImages({
     ...parts,

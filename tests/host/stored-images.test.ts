@@ -46,7 +46,7 @@ beforeEach(async () => {
   await writeBase();
   names = new FakeNames();
   const blobs = await openDirectoryStore(join(place, "storage"));
-  const parts = { blobs, native, randomBytes, nowMs: Date.now };
+  const parts = { blobs, native, randomBytes, nowMs: Date.now, poolDir: pool.dir };
   images = new StoredImages({
     ...parts,
     archive: new CheckpointArchive({ ...parts, folder: "images" }),

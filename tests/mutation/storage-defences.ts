@@ -216,7 +216,7 @@ export const storageDefences: readonly Defence[] = [
   {
     what: "a checkpoint that is fetched leaves the pool its reserve",
     file: "packages/host/src/checkpoint/archive.ts",
-    find: "          await spaceIn(dirname(target));\n",
+    find: "          await spaceIn(poolDir);\n",
     replace: "          void spaceIn;\n",
     project: "unit",
     test: "packages/host/src/checkpoint/archive-space.test.ts",

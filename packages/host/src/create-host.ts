@@ -199,11 +199,11 @@ function openImages(
   checkpoints: CheckpointCatalogue,
   generation: () => number,
 ): StoredImages | undefined {
-  const { blobs, native, clock, randomBytes, cluster } = parts;
+  const { blobs, native, clock, randomBytes, cluster, poolDir } = parts;
   if (cluster === undefined) return undefined;
   const nowMs = (): number => clock.nowMs();
   return new StoredImages({
-    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs, folder: "images" }),
+    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs, poolDir, folder: "images" }),
     blobs,
     templates: checkpoints.templates,
     names: cluster.names,
@@ -214,14 +214,15 @@ function openImages(
 }
 
 function openCatalogue(parts: HostParts): CheckpointCatalogue {
-  const { blobs, native, templates, clock, randomBytes, log, cluster } = parts;
+  const { blobs, native, templates, clock, randomBytes, log, cluster, poolDir } = parts;
+  const nowMs = (): number => clock.nowMs();
   return new CheckpointCatalogue({
-    dir: join(parts.poolDir, "checkpoints"),
-    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => clock.nowMs() }),
+    dir: join(poolDir, "checkpoints"),
+    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs, poolDir }),
     template: { name: templates.key, image: (diskMb) => templates.ofSize(diskMb) },
     localImages: LOCAL_IMAGES,
     exclusiveBytes: async (image) => (await diskBlocks(native, image)).exclusiveBytes,
-    nowMs: () => clock.nowMs(),
+    nowMs,
     randomBytes,
     log,
     ...(cluster && { names: cluster.names }),

@@ -9,7 +9,6 @@
  * that no manifest names; `sweep` removes them when they are a day old. Younger packs may belong to an upload of another host.
  */
 import { type FileHandle, open, readFile, rm, writeFile } from "node:fs/promises";
-import { dirname } from "node:path";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import { openPlainFile } from "@cloche/base";
@@ -55,8 +54,10 @@ export interface ArchiveOptions {
   nowMs(): number;
   /** Folder of the manifests; default `checkpoints`. */
   folder?: "checkpoints" | "images";
-  /** Throws when the file system of a folder is nearly full. */
-  requireSpace?: (folder: string) => Promise<void>;
+  /** The pool, on which images are rebuilt. */
+  poolDir: string;
+  /** Throws when the pool, or the disk below its image, is nearly full. */
+  requireSpace?: (poolDir: string) => Promise<void>;
 }
 
 /** An image on this host's pool, and the SHA-256 of each of its chunks; undefined: all zeros. */
@@ -105,10 +106,12 @@ export class CheckpointArchive {
         }
       }
       await packs.flush();
-      isNamed = true;
       const data = await encodeManifest(manifest);
+      // A manifest that nobody could read must not be stored, and none of its packs kept.
+      const readable = await decodeManifest(data);
+      isNamed = true;
       await this.#options.blobs.put(this.#manifestKey(header.id), data);
-      return await decodeManifest(data);
+      return readable;
     } catch (error) {
       // A failed write of the manifest may have succeeded in the store; then its packs are needed.
       if (!isNamed) await packs.discard();
@@ -167,7 +170,7 @@ export class CheckpointArchive {
     { local, signal }: { local?: LocalImage | undefined; signal?: AbortSignal } = {},
   ): Promise<void> {
     const { disk_bytes: bytes } = manifest.header;
-    const { requireSpace: spaceIn = requireSpace } = this.#options;
+    const { poolDir, requireSpace: spaceIn = requireSpace } = this.#options;
     const known = local?.hashes.length === manifest.chunkCount ? local : undefined;
     if (known !== undefined) await this.#options.native.clone(known.image, target);
     const file = await open(target, known === undefined ? "wx" : "r+", 0o600);
@@ -182,7 +185,7 @@ export class CheckpointArchive {
         first += chunks.length;
         for (let at = 0; at < due.length; at += readsAtOnce) {
           signal?.throwIfAborted();
-          await spaceIn(dirname(target));
+          await spaceIn(poolDir);
           await Promise.all(
             due.slice(at, at + readsAtOnce).map(async ({ chunk, index }) => {
               const raw =

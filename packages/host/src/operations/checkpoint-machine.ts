@@ -1,6 +1,7 @@
 // Checkpoint: saves a machine's disk, as it is at one instant, in the catalogue.
 import { stat } from "node:fs/promises";
 import { step } from "@cloche/base";
+import { isServiceName } from "@cloche/protocol";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import type { CheckpointHeader } from "../checkpoint/manifest.ts";
 import type { CheckpointQuota } from "../checkpoint/quota.ts";
@@ -59,7 +60,9 @@ async function take(
     const began = performance.now();
     let services: string[] = [];
     const flush = async (): Promise<void> => {
-      services = (await agents.of(record).prepareCheckpoint()).runningServices;
+      const { runningServices } = await agents.of(record).prepareCheckpoint();
+      // The agent is not trusted: a manifest with other names cannot be read.
+      services = runningServices.filter(isServiceName);
     };
     const hooks = { flush, detachDisk: () => Promise.reject(new Error("a checkpoint keeps the disk")) };
     await drivers.of(record).checkpointDisk(machines.files(record), reservation.image, hooks);
