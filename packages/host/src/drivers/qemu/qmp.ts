@@ -22,6 +22,7 @@ export interface QmpCommands {
   "blockdev-reopen": { in: { options: object[] }; out: unknown };
   "blockdev-del": { in: { "node-name": string }; out: unknown };
   "query-block": { in: undefined; out: { qdev?: string; inserted?: { file?: string } }[] };
+  "query-blockstats": { in: undefined; out: { qdev?: string; stats?: { failed_wr_operations?: number } }[] };
   "query-named-block-nodes": { in: { flat: boolean }; out: { "node-name"?: string }[] };
   block_resize: { in: { "node-name": string; size: number }; out: unknown };
   "ringbuf-read": { in: { device: string; size: number }; out: string };

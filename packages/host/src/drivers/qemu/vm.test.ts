@@ -4,8 +4,9 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from "vitest";
 import { answered, type Answering, fakeQemu, refused } from "../../testing/fake-qemu.ts";
+import { Cgroup } from "../cgroup.ts";
 import { identify } from "../process-identity.ts";
 import { diskOf, GUEST_DISK_DEVICE, vmFiles } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
@@ -31,6 +32,7 @@ const answers: Readonly<Record<string, unknown>> = {
   "query-status": { status: "paused" },
   "query-block": [disk],
   "query-named-block-nodes": [],
+  "query-blockstats": [{ qdev: `/machine/peripheral/${GUEST_DISK_DEVICE}/virtio-backend`, stats: {} }],
 };
 const obedient: Answering = (command) => answered(command, answers[command.execute] ?? {});
 
@@ -94,6 +96,39 @@ it("whose disk could not be written is noticed by QEMU's event, and tells why it
   expect(vm.diskFailed).toBe(true);
   await vm.endForDisk();
   expect(await vm.ended).toBe("its disk took no more writes, because the host's disk was full or failed");
+});
+
+it("whose disk could not be written while no service listened is noticed by the next", async () => {
+  const stats = (writes: number) => [
+    { qdev: "/machine/peripheral/vda/virtio-backend", stats: { failed_wr_operations: 1 } },
+    {
+      qdev: `/machine/peripheral/${GUEST_DISK_DEVICE}/virtio-backend`,
+      stats: { failed_wr_operations: writes },
+    },
+  ];
+  let writes = 0;
+  const answer: Answering = (command, socket) =>
+    command.execute === "query-blockstats" ? answered(command, stats(writes)) : obedient(command, socket);
+  expect((await adopted(answer)).diskFailed).toBe(false);
+  close();
+  await rm(join(vmDirectory(dir), vmFiles.socket), { force: true });
+  writes = 3;
+  expect((await adopted(answer)).diskFailed).toBe(true);
+});
+
+it("whose kernel panicked and whose process does not end is reported, and ends nothing else", async () => {
+  onTestFinished(() => void vi.restoreAllMocks());
+  const vm = await adopted((command, socket) =>
+    command.execute === "cont"
+      ? `${JSON.stringify({ event: "GUEST_PANICKED", data: {} })}\r\n${answered(command, {})}`
+      : obedient(command, socket),
+  );
+  vi.spyOn(process, "kill").mockReturnValue(true);
+  vi.spyOn(Cgroup.prototype, "kill").mockRejectedValue(new Error("does not end"));
+  const reported = Promise.withResolvers<unknown>();
+  vi.spyOn(silentLog, "error").mockImplementation((...args: unknown[]) => reported.resolve(args));
+  await vm.resume();
+  expect(await reported.promise).toMatchObject([{ sandbox_id: "sbx-a" }, "cannot end a machine's process"]);
 });
 
 it("that was ended because it hangs tells of its end, though its connection stays", async () => {

@@ -70,6 +70,10 @@ export interface VmStart {
   readonly bootedFrom: SnapshotManifest["bootedFrom"];
 }
 
+/** `qdev`: QEMU's path of a device. */
+const isGuestDisk = (qdev: string | undefined): boolean =>
+  qdev?.split("/").includes(GUEST_DISK_DEVICE) ?? false;
+
 export class Vm {
   readonly #environment: VmEnvironment;
   readonly files: MachineFiles;
@@ -197,6 +201,7 @@ export class Vm {
       // Paused: the service ended during a snapshot; `unblock` resumes it.
       vm.pausedByUs = status === "paused";
       await vm.#settleSwap();
+      await vm.#countFailedWrites();
       return vm;
     } catch (err) {
       environment.log.warn({ err, sandbox_id: files.id }, "a machine's process runs but cannot be adopted");
@@ -254,7 +259,7 @@ export class Vm {
   /** Completes a swap that a crash of the service cut off: the record may name the old disk, and QEMU may hold both. */
   async #settleSwap(): Promise<void> {
     const blocks = await this.#qmp.execute("query-block");
-    const attached = blocks.find(({ qdev }) => qdev?.split("/").includes(GUEST_DISK_DEVICE))?.inserted?.file;
+    const attached = blocks.find(({ qdev }) => isGuestDisk(qdev))?.inserted?.file;
     const { disks } = this.record;
     const number = [disks, disks + 1].find((one) => attached === `/vm/${diskOf(one).file}`);
     if (number === undefined) throw new Error("QEMU has a disk attached that it was not given");
@@ -264,6 +269,13 @@ export class Vm {
     for (const other of [number - 1, number + 1].map(diskOf))
       if (nodes.some((node) => node["node-name"] === other.node))
         await this.#qmp.execute("blockdev-del", { "node-name": other.node });
+  }
+
+  /** Writes that failed before this service listened: the last one ended while the host was full, or ran on without it. */
+  async #countFailedWrites(): Promise<void> {
+    const stats = await this.#qmp.execute("query-blockstats");
+    const failed = stats.find(({ qdev }) => isGuestDisk(qdev))?.stats?.failed_wr_operations ?? 0;
+    if (failed > 0) this.#writeFailed({ reason: "before the service started" });
   }
 
   /** Whether QEMU and the agent both answer. */
@@ -328,7 +340,7 @@ export class Vm {
     this.#lastEvent = "panic";
     const console = await this.#consoleTail();
     this.#environment.log.warn({ sandbox_id: this.record.id, console }, "the kernel of a machine panicked");
-    await this.#killProcess();
+    await this.#killOrReport();
   }
 
   async #consoleTail(): Promise<string> {
@@ -341,9 +353,7 @@ export class Vm {
   async #disconnected(): Promise<void> {
     if (this.#endExpected) return;
     // The connection closes a moment before the process ends. A QEMU without its connection is unusable anyway.
-    await this.#killProcess().catch((err: unknown) =>
-      this.#environment.log.error({ err, sandbox_id: this.record.id }, "cannot end a machine's process"),
-    );
+    await this.#killOrReport();
     if (!this.#endExpected) this.#ended.resolve(await this.#endReason());
   }
 
@@ -361,6 +371,13 @@ export class Vm {
   #expectEnd(): void {
     this.#endExpected = true;
     this.#qmp.close();
+  }
+
+  /** For an end that nobody waits for. */
+  async #killOrReport(): Promise<void> {
+    await this.#killProcess().catch((err: unknown) =>
+      this.#environment.log.error({ err, sandbox_id: this.record.id }, "cannot end a machine's process"),
+    );
   }
 
   async #killProcess(): Promise<void> {
