@@ -26,6 +26,13 @@ it("a folder of another user is refused, and one with a file of another user", a
   });
 });
 
+it("a folder that is a file is left to the start to report", async () => {
+  const file = join(folder, "file");
+  await writeFile(file, "");
+  expect(await checkOwners([file], uid)).toMatchObject({ state: "ok" });
+  expect(await checkOwners([file], uid + 1)).toMatchObject({ state: "failed" });
+});
+
 it.each([0o777, 0o775, 0o757])(
   "a folder with mode %o, into which others may write, is refused",
   async (mode) => {

@@ -61,7 +61,8 @@ export async function checkOwners(folders: readonly string[], uid = process.getu
   for (const folder of folders) {
     const status = await stat(folder).catch(() => undefined);
     if (status === undefined) continue;
-    const entries = (await readdir(folder)).map((entry) => join(folder, entry));
+    // Another user than root, who asks what is missing, may not look into it.
+    const entries = (await readdir(folder).catch(() => [])).map((entry) => join(folder, entry));
     for (const path of [folder, ...entries]) {
       const owner = (await lstat(path).catch(() => undefined))?.uid ?? uid;
       if (owner !== uid)
