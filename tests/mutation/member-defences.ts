@@ -55,7 +55,7 @@ export const memberDefences: readonly Defence[] = [
   {
     what: "a member has a bounded number of connections for calls",
     file: "packages/trust/src/member-calls.ts",
-    find: "if (member.sessions.size >= this.#bounds.connections) oldest?.destroy();",
+    find: "if (member.sockets.size >= this.#bounds.connections) oldest?.destroy();",
     replace: "void oldest;",
     ...calls,
     named: "gives up its oldest",

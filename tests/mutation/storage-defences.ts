@@ -124,6 +124,23 @@ export const storageDefences: readonly Defence[] = [
     named: "is noticed by QEMU's event",
   },
   {
+    what: "a virtual machine whose disk could not be written while no service ran is noticed",
+    file: "packages/host/src/drivers/qemu/vm.ts",
+    find: "      await vm.#countFailedWrites();\n",
+    replace: "",
+    project: "unit",
+    test: "packages/host/src/drivers/qemu/vm.test.ts",
+    named: "while no service listened",
+  },
+  {
+    what: "a checkpoint that nobody could read is not stored",
+    file: "packages/host/src/checkpoint/archive.ts",
+    find: "const readable = await decodeManifest(data);\n      isNamed = true;",
+    replace: "const readable = manifest as never;\n      isNamed = true;",
+    project: "unit",
+    test: "packages/host/src/checkpoint/archive-write.test.ts",
+  },
+  {
     what: "a start takes what is there without asking the mirror",
     file: "packages/host/src/artifacts/versioned.ts",
     find: "return newest;",

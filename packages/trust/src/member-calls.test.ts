@@ -182,6 +182,22 @@ describe("a member of the cluster", () => {
     await expect.poll(() => rpc.connections).toBe(4);
   });
 
+  it("gives up its oldest connection, also one that it has said good-bye to and keeps open", async () => {
+    const { port, rpc } = await serve({ connections: 3 });
+    const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    const goAway = Buffer.concat([Buffer.from([0, 0, 8, 7, 0, 0, 0, 0, 0]), Buffer.alloc(8)]);
+    const preface = Buffer.concat([Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), settings, goAway]);
+    for (let count = 0; count < 8; count++) {
+      const tls = clientSettings(await installation.credentials(member), { role: "gateway" });
+      const socket = connect({ ...tls, host: "127.0.0.1", port, ALPNProtocols: ["h2"], allowHalfOpen: true });
+      close.push(() => socket.destroy());
+      socket.on("error", () => undefined).resume();
+      await once(socket, "secureConnect");
+      socket.write(preface);
+    }
+    await expect.poll(() => rpc.connections).toBe(3);
+  });
+
   it("leaves places of the port to others", async () => {
     const { port } = await serve({}, { connectionsOfMember: 2 });
     const kept = [await sessionOf(port), await sessionOf(port)];
@@ -208,7 +224,9 @@ describe("a member of the cluster", () => {
   });
 
   it("may end all its calls at once, and is cut off for resetting streams without end", async () => {
-    const { port, rpc } = await serve({}, { released: new Promise(() => undefined) });
+    // A rate that a busy computer reaches as well.
+    const never = new Promise<void>(() => undefined);
+    const { port, rpc } = await serve({ streamResetsPerSecond: 1 }, { released: never });
     const session = await sessionOf(port);
     const streams = Array.from({ length: memberBounds.streams }, () => begin(session, hold));
     await new Promise((resolve) => session.ping(resolve));

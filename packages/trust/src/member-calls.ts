@@ -9,7 +9,7 @@ import { boundControlFrames, listenerBounds, memberBounds, paceStream } from "@c
 
 /** `bodyMs`: time for a whole request. */
 export type MemberBounds = Record<
-  "connections" | "streams" | "heldBytes" | "processBytes" | "bodyMs",
+  "connections" | "streams" | "streamResetsPerSecond" | "heldBytes" | "processBytes" | "bodyMs",
   number
 >;
 
@@ -22,7 +22,7 @@ interface Call {
 
 interface Member {
   /** Oldest first. */
-  readonly sessions: Set<ServerHttp2Session>;
+  readonly sockets: Set<Socket>;
   held: number;
 }
 
@@ -36,16 +36,19 @@ export class MemberCalls {
     this.#bounds = { ...memberBounds, bodyMs: listenerBounds.bodyMs, ...bounds };
   }
 
-  /** `name`: the member's, from its certificate. A member with all its connections gives up its oldest. */
-  opened(name: string, session: ServerHttp2Session): void {
-    const member = this.#members.get(name) ?? { sessions: new Set(), held: 0 };
+  /**
+   * `name`: the member's, from its certificate. A member with all its connections gives up its oldest: the socket,
+   * because node waits for the other side to close a session that this has said good-bye to.
+   */
+  opened(name: string, session: ServerHttp2Session, socket: Socket): void {
+    const member = this.#members.get(name) ?? { sockets: new Set(), held: 0 };
     this.#members.set(name, member);
-    const [oldest] = member.sessions;
-    if (member.sessions.size >= this.#bounds.connections) oldest?.destroy();
-    member.sessions.add(session);
-    session.once("close", () => {
-      member.sessions.delete(session);
-      if (member.sessions.size === 0 && this.#members.get(name) === member) this.#members.delete(name);
+    const [oldest] = member.sockets;
+    if (member.sockets.size >= this.#bounds.connections) oldest?.destroy();
+    member.sockets.add(socket);
+    socket.once("close", () => {
+      member.sockets.delete(socket);
+      if (member.sockets.size === 0 && this.#members.get(name) === member) this.#members.delete(name);
     });
     boundControlFrames(session, listenerBounds.controlFramesPerSecond);
     session.on("stream", (stream) => this.#asked(member, stream, session.socket as Socket));

@@ -83,7 +83,8 @@ export class RpcServer {
       maxConcurrentStreams: members?.streams ?? memberBounds.streams,
       initialWindowSize: memberBounds.streamWindowBytes,
     };
-    const { streamResetBurst, streamResetsPerSecond: streamResetRate } = memberBounds;
+    const { streamResetBurst } = memberBounds;
+    const streamResetRate = members?.streamResetsPerSecond ?? memberBounds.streamResetsPerSecond;
     this.#server = createServer(
       { ...http2Bounds, streamResetBurst, streamResetRate, settings: ofMembers },
       handler(memberBounds.requestBytes),
@@ -97,7 +98,6 @@ export class RpcServer {
     const strangers = { ...http2Bounds, maxSessionMemory: 1, settings: ofStrangers };
     this.#strangers = createServer(strangers, handler(strangerBytes));
     for (const server of [this.#server, this.#strangers]) {
-      server.on("session", (session) => this.#opened(session));
       server.on("sessionError", () => undefined);
       answerExpectations(server);
     }
@@ -112,15 +112,17 @@ export class RpcServer {
     this.#sockets.add(socket);
     socket.once("close", () => this.#sockets.delete(socket));
     const server = identityOf(socket) === undefined ? this.#strangers : this.#server;
-    server.emit("connection", socket);
+    const opened = (session: ServerHttp2Session): void => this.#opened(session, socket);
+    server.once("session", opened).emit("connection", socket);
+    server.off("session", opened);
   }
 
-  #opened(session: ServerHttp2Session): void {
+  #opened(session: ServerHttp2Session, socket: TLSSocket): void {
     this.#sessions.add(session);
-    const caller = identityOf(session.socket as TLSSocket);
+    const caller = identityOf(socket);
     if (caller !== undefined) {
       this.#callers.set(session, caller);
-      this.#members.opened(uriOf(caller), session);
+      this.#members.opened(uriOf(caller), session, socket);
     }
     let isAnswered = true;
     const pinging = setInterval(() => {
