@@ -1,7 +1,7 @@
-import { createSocket, type Socket as UdpSocket } from "node:dgram";
+import { createSocket, Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
 import { RCODE_REFUSED, RCODE_SERVER_FAILURE, refusal } from "./dns-message.ts";
 import { DNS_LIMITS, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
 
@@ -159,6 +159,32 @@ describe("DNS forwarder", () => {
     const port = await start({ resolvers: async () => ["255.255.255.255", LOOPBACK] });
     expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(0);
     expect(asked.length).toBe(1);
+  });
+
+  it("takes no question from port 0, which a sandbox can send and no answer reaches", async () => {
+    const bind = vi.spyOn(UdpSocket.prototype, "bind");
+    onTestFinished(() => bind.mockRestore());
+    const port = await start();
+    const [listening] = bind.mock.contexts;
+    const from = { address: LOOPBACK, port: 0, family: "IPv4", size: 0 } as const;
+    listening?.emit("message", query("a"), from);
+    expect((await ask(port, query("b"))).readUInt8(3) & 15).toBe(0);
+    expect(asked.map((message) => message.includes("b"))).toEqual([true]);
+  });
+
+  it("goes on after a question whose handling failed", async () => {
+    const failures: unknown[] = [];
+    let asks = 0;
+    const port = await start({
+      slotOf: () => {
+        if ((asks += 1) === 1) throw new Error("no slots");
+        return 1;
+      },
+      onError: (error) => void failures.push(error),
+    });
+    client.send(query("a"), port, LOOPBACK);
+    expect((await ask(port, query("b"))).readUInt8(3) & 15).toBe(0);
+    expect(failures).toMatchObject([{ message: "no slots" }]);
   });
 
   it("passes on what the last resolver says when none can answer", async () => {

@@ -53,7 +53,7 @@ export interface DnsForwarderOptions {
   readonly teamOf?: (slot: number) => string | undefined;
   /** Which names each sandbox may ask, and which answers it gets. Default: all. */
   readonly policy?: NamePolicy;
-  /** Called with failures to let an answer's addresses through. */
+  /** Called with failures to answer, such as to let an answer's addresses through. */
   readonly onError?: (error: unknown) => void;
   readonly now?: () => number;
 }
@@ -87,7 +87,9 @@ export class DnsForwarder {
   /** Binds UDP and TCP to the same port and answers it. */
   async listen(): Promise<number> {
     const { port = 0 } = this.#options;
-    this.#udp.on("message", (message, from) => void this.#serveDatagram(message, from));
+    this.#udp.on("message", (message, from) => {
+      this.#serveDatagram(message, from).catch((error: unknown) => this.#options.onError?.(error));
+    });
     const bound = await this.#bindBoth(port);
     // Errors of single datagrams (such as unreachable) affect only their sandbox.
     this.#udp.on("error", () => {});
@@ -124,7 +126,8 @@ export class DnsForwarder {
 
   async #serveDatagram(message: Buffer, from: RemoteInfo): Promise<void> {
     const slot = this.#options.slotOf(from.address);
-    if (slot === undefined) return;
+    // A sandbox can send from port 0, to which no answer can be sent: node throws.
+    if (slot === undefined || from.port === 0) return;
     const answer = await this.#answer(slot, message, askByUdp);
     if (answer && !this.#isClosed) this.#udp.send(answer, from.port, from.address, () => {});
   }
@@ -165,7 +168,10 @@ export class DnsForwarder {
       // One question at a time, so that further ones wait in the sandbox and not here.
       socket.pause();
       buffered = Buffer.concat([buffered, chunk]);
-      void serve();
+      serve().catch((error: unknown) => {
+        this.#options.onError?.(error);
+        socket.destroy();
+      });
     });
   }
 
