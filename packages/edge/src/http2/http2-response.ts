@@ -21,6 +21,7 @@ export class Http2Response extends ServerResponse {
   #isBodyless: boolean;
   #begun = false;
   #ended = false;
+  #isClosed = false;
   #trailers: OutgoingHttpHeaders = {};
   #awaitsTrailers = false;
 
@@ -29,12 +30,14 @@ export class Http2Response extends ServerResponse {
     const { stream } = request;
     this.#stream = stream;
     this.#isBodyless = request.method === "HEAD";
-    // A property in the types, an accessor in node.
+    // Properties in the types, accessors in node.
     Object.defineProperty(this, "headersSent", { get: () => this.#begun });
+    Object.defineProperty(this, "closed", { get: () => this.#isClosed });
     stream.on("drain", () => this.emit("drain"));
     stream.once("finish", this.#finished);
     stream.once("close", () => {
       this.destroyed = true;
+      this.#isClosed = true;
       this.emit("close");
     });
   }
