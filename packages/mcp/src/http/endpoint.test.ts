@@ -289,6 +289,17 @@ describe("requests", () => {
     await expect.poll(async () => (await ask(withKey("key-a2"), initialize)).status).toBe(200);
   });
 
+  test("without a length count as what they had, once they are read", async () => {
+    await open({ limits: { bodyBytesPerTeam: 5 * 1_048_576 } });
+    const chunked = { ...withKey(), "transfer-encoding": "chunked" };
+    const id = String((await ask(chunked, initialize)).headers["mcp-session-id"]);
+    const headers = { ...chunked, accept: "text/event-stream", "mcp-session-id": id };
+    const stream = httpRequest({ port: endpoint.port, host: "127.0.0.1", path: "/mcp", headers });
+    await new Promise((resolve) => stream.on("response", resolve).end());
+    expect((await ask(chunked, initialize)).status).toBe(200);
+    stream.destroy();
+  });
+
   test("of one team are bounded", async () => {
     await open({ limits: { requestsPerTeam: 1 } });
     const id = await openSession();

@@ -165,8 +165,8 @@ class Door implements McpEndpoint {
     const key = bearerOf(request.headers.authorization, httpLimits.apiKeyBytes);
     const caller = await authenticate(key, this.#options.keys);
     if (response.destroyed) return;
-    this.#underWay.enter(key, caller, response, bodyBytesOf(request));
-    const web = await webRequestOf(request, response, httpLimits.bodyBytes);
+    const whenRead = this.#underWay.enter(key, caller, response, bodyBytesOf(request));
+    const web = await webRequestOf(request, response, httpLimits.bodyBytes, whenRead);
     const isModern = !(await isLegacyRequest(web));
     const answer = isModern
       ? await this.#perRequest(web, key, caller)

@@ -6,18 +6,24 @@ import { type NodeIncomingMessageLike, toWebRequest } from "@modelcontextprotoco
 import { boundJsonValues, ClocheError } from "@cloche/protocol";
 import { Refusal } from "./caller.ts";
 
-/** The web request with the read body, and a signal that aborts when the client goes away before the answer. */
+/**
+ * The web request with the read body, and a signal that aborts when the client goes away before the answer. `whenRead`
+ * gets the length of the body.
+ */
 export async function webRequestOf(
   request: IncomingMessage,
   response: ServerResponse,
   maxBytes: number,
+  whenRead: (bytes: number) => void,
 ): Promise<Request> {
   const gone = new AbortController();
   response.once("close", () => gone.abort());
   try {
     const options = { signal: gone.signal, maxRequestBodySize: maxBytes };
     const web = await toWebRequest(request as NodeIncomingMessageLike, undefined, options);
-    if (web.body !== null) boundJsonValues(await web.clone().bytes());
+    const body = web.body === null ? new Uint8Array() : await web.clone().bytes();
+    whenRead(body.length);
+    if (body.length > 0) boundJsonValues(body);
     return web;
   } catch (error) {
     if (error instanceof ClocheError) throw new Refusal(413, error.message);

@@ -31,8 +31,11 @@ export class UnderWay {
     return this.#ofKeys.size === 0;
   }
 
-  /** Counts a request with its body until its answer has ended; 429 when the key or its team has too many under way. */
-  enter(key: string, caller: Caller, response: ServerResponse, bytes: number): void {
+  /**
+   * Counts a request with its body until its answer has ended; 429 when the key or its team has too many under way.
+   * Returns what tells how many bytes the body had in the end.
+   */
+  enter(key: string, caller: Caller, response: ServerResponse, bytes: number): (read: number) => void {
     const { keyHash, teamId } = caller;
     const { requestsPerKey, requestsPerTeam, bodyBytesPerTeam } = this.#limits;
     let ofTeam = 0;
@@ -53,6 +56,9 @@ export class UnderWay {
       own.responses.delete(response);
       if (own.responses.size === 0) this.#ofKeys.delete(keyHash);
     });
+    return (read) => {
+      if (own.responses.has(response)) own.responses.set(response, read);
+    };
   }
 
   /** Cuts the answers of keys that are no longer valid; returns their callers. A key that cannot be checked now stays. */
