@@ -57,6 +57,15 @@ export const lifecycleDefences: readonly Defence[] = [
     named: "before the machines of all run",
   },
   {
+    what: "clones that were turned back are not published, whoever heard of it",
+    file: "packages/gateway/src/lifecycle/creation-groups.ts",
+    find: 'if (pending.some(({ direction }) => direction === "back"))',
+    replace: "if (pending.length === 0)",
+    project: "unit",
+    test: "packages/gateway/src/rpc/fork-count.test.ts",
+    named: "answer to that is lost",
+  },
+  {
     what: "a clone that failed turns all back, over a crash too",
     file: "packages/gateway/src/lifecycle/operation-runner.ts",
     find: "await database.operations.turnBack(group, all, clock.nowMs());",

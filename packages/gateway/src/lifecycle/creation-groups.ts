@@ -135,6 +135,8 @@ export class CreationGroups {
     if (publish === undefined || failure !== undefined || waiting.size === 0) return;
     try {
       const pending = await this.#operations.ofGroup(group);
+      // Written although the answer to the write was lost: each reads its operation again, and undoes its own.
+      if (pending.some(({ direction }) => direction === "back")) throw new Error("the group has turned back");
       if (pending.some(({ sandboxId }) => !waiting.has(sandboxId))) return;
       await publish(pending);
       for (const waiter of waiting.values()) waiter.resolve();

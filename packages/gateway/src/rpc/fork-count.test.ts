@@ -119,6 +119,24 @@ describe("ForkSandbox with count", () => {
     },
   );
 
+  it("leaves none when one fails and the database's answer to that is lost", async () => {
+    const { operations } = f.database;
+    const turnBack = operations.turnBack.bind(operations);
+    operations.turnBack = async (...args) => {
+      operations.turnBack = turnBack;
+      await turnBack(...args);
+      throw new Error("the connection broke");
+    };
+    f.host.fault("forkMachine", "before", Code.Internal, 1, "one too many");
+    const answer = fork({ count: 3 });
+    await expect.poll(() => f.host.machines.size).toBe(3);
+    await quiet();
+    for (let second = 0; second < 5; second += 1) await f.clock.advance(1_000);
+    expect((await answer).status).toBeGreaterThanOrEqual(400);
+    expect(await clones()).toEqual([]);
+    expect([...f.host.machines.keys()]).toEqual([source]);
+  });
+
   it("leaves all in ERROR when one fails after its caller stopped waiting", async () => {
     f.host.fault("forkMachine", "hang");
     const answer = fork({ count: 3, idempotency_key: "k" });
