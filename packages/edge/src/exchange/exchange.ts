@@ -186,8 +186,9 @@ export class Exchange {
     return this.wire.accept(reason, [...headers, "x-request-id", this.requestId], protocol);
   }
 
-  /** Ends the exchange at once, and what its connection was upgraded to. */
+  /** Ends the exchange at once, and what its connection was upgraded to; nothing once it has ended. */
   drop(): void {
+    if (this.#isEnded) return;
     this.clientGone();
     this.wire.drop();
   }
