@@ -66,10 +66,16 @@ export const headerOf = (request: IncomingMessage, name: string): string | undef
   return Array.isArray(value) ? value[0] : value;
 };
 
+/** Calls back when the answer is over, at once if it is: the client may leave while its key is checked. */
+export function whenClosed(response: ServerResponse, then: () => void): void {
+  if (response.closed) then();
+  else response.once("close", then);
+}
+
 /** Aborts when the client goes away before its answer is complete. */
 export function signalOf(response: ServerResponse): AbortSignal {
   const leaving = new AbortController();
-  response.once("close", () => {
+  whenClosed(response, () => {
     if (!response.writableFinished) leaving.abort(new E2bError("canceled", "the client went away"));
   });
   return leaving.signal;

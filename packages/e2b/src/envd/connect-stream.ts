@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { asBuffer, type Hold, listenerBounds, parseJson } from "@cloche/base";
 import { ClocheError, GatheredBytes, limits } from "@cloche/protocol";
 import { E2bError } from "../e2b-error.ts";
-import { type Fields, written } from "../http.ts";
+import { type Fields, whenClosed, written } from "../http.ts";
 
 const headBytes = 5;
 const endFlag = 0b10;
@@ -95,7 +95,7 @@ export class MessageStream {
         void this.send(message);
     };
     this.#keepAlive = setInterval(look, everyMs);
-    this.#response.once("close", () => clearInterval(this.#keepAlive));
+    whenClosed(this.#response, () => clearInterval(this.#keepAlive));
   }
 
   async send(message: Fields): Promise<void> {

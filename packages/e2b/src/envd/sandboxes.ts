@@ -12,6 +12,7 @@ import type { AccessTokens } from "../access-token.ts";
 import { HeldBodies, type TeamOf } from "../held-bodies.ts";
 import { type Signer, Signers } from "../signers.ts";
 import { E2bError, noSandbox, notRunning, unreachable } from "../e2b-error.ts";
+import { whenClosed } from "../http.ts";
 import { Accounts } from "./accounts.ts";
 import { HeldBytes, heldBytesMax } from "./held-bytes.ts";
 import { ProcessIds } from "./process-ids.ts";
@@ -49,7 +50,7 @@ export interface OpenRequest {
 /** A request until its answer ends. */
 export const untilAnswered = (response: ServerResponse): OpenRequest => ({
   drop: () => void response.destroy(),
-  whenEnded: (then) => void response.once("close", then),
+  whenEnded: (then) => whenClosed(response, then),
 });
 
 export interface SandboxesOptions {

@@ -244,6 +244,33 @@ describe("sessions", () => {
     await expect.poll(() => endpoint.sessions).toBe(0);
   });
 
+  test("whose client left before they began are not in use", async () => {
+    const client = Promise.withResolvers<void>();
+    let request: ReturnType<typeof httpRequest> | undefined;
+    const serverFor: McpEndpointOptions["serverFor"] = (cloche) => {
+      const server = createMcpServer({ cloche, version: "0.1.0" });
+      const connect = server.connect.bind(server);
+      server.connect = async (transport) => {
+        request?.destroy();
+        await client.promise;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        await connect(transport);
+      };
+      return server;
+    };
+    await open({ serverFor, limits: { sessionIdleMs: 200, sweepMs: 10 } });
+    const headers = {
+      ...withKey(),
+      "content-type": "application/json",
+      accept: "application/json, text/event-stream",
+    };
+    request = httpRequest({ port: endpoint.port, host: "127.0.0.1", path: "/mcp", method: "POST", headers });
+    request.on("error", () => undefined).on("close", () => client.resolve());
+    request.end(JSON.stringify(initialize));
+    await expect.poll(() => endpoint.sessions).toBe(1);
+    await expect.poll(() => endpoint.sessions, { timeout: 3_000 }).toBe(0);
+  });
+
   test("that could not begin leave nothing", async () => {
     await open();
     const answer = await ask({ ...withKey(), accept: "text/html" }, initialize);

@@ -194,7 +194,10 @@ class Door implements McpEndpoint {
       id === null
         ? await this.#sessions.create(caller, this.#serverFor(caller))
         : this.#sessions.find(id, caller);
-    response.once("close", session.enter());
+    const leave = session.enter();
+    // The client may have left while its body was read.
+    if (response.closed) leave();
+    else response.once("close", leave);
     const answer = await session.transport.handleRequest(request);
     // A session that failed to begin is removed.
     if (id === null && !answer.ok) await session.transport.close();
