@@ -1,5 +1,6 @@
 import type { OkResponse, ServiceRecord } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
+import { departure } from "../http/departure.ts";
 import { drained } from "../http/drained.ts";
 import { queryBoolean, queryInteger } from "../http/query.ts";
 import type { Route } from "../http/router.ts";
@@ -57,13 +58,11 @@ async function logs(supervisor: Supervisor, name: string, exchange: Exchange): P
   const follow = queryBoolean(exchange.query, "follow") ?? false;
   const tail = queryInteger(exchange.query, "tail", 0, 10_000_000);
   const position = tail === undefined ? log.start : await log.tailPosition(tail);
-  const { response, request } = exchange;
-  const over = new AbortController();
-  response.once("close", () => over.abort());
-  request.socket.once("end", () => over.abort()); // a client that half-closed its connection is treated as gone
+  const { response } = exchange;
+  const over = departure(exchange);
   response.writeHead(200, { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" });
   response.flushHeaders();
-  for await (const block of log.read(position, follow, over.signal)) {
+  for await (const block of log.read(position, follow, over)) {
     if (!response.write(block)) await drained(response);
   }
   response.end();
