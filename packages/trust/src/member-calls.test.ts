@@ -189,7 +189,9 @@ describe("a member of the cluster", () => {
     const preface = Buffer.concat([Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), settings, goAway]);
     for (let count = 0; count < 8; count++) {
       const tls = clientSettings(await installation.credentials(member), { role: "gateway" });
-      const socket = connect({ ...tls, host: "127.0.0.1", port, ALPNProtocols: ["h2"], allowHalfOpen: true });
+      // The types do not know `allowHalfOpen`.
+      const options = { ...tls, host: "127.0.0.1", port, ALPNProtocols: ["h2"], allowHalfOpen: true };
+      const socket = connect(options);
       close.push(() => socket.destroy());
       socket.on("error", () => undefined).resume();
       await once(socket, "secureConnect");

@@ -165,7 +165,7 @@ describe("DNS forwarder", () => {
     const bind = vi.spyOn(UdpSocket.prototype, "bind");
     onTestFinished(() => bind.mockRestore());
     const port = await start();
-    const [listening] = bind.mock.contexts;
+    const [listening] = bind.mock.contexts as UdpSocket[];
     const from = { address: LOOPBACK, port: 0, family: "IPv4", size: 0 } as const;
     listening?.emit("message", query("a"), from);
     expect((await ask(port, query("b"))).readUInt8(3) & 15).toBe(0);
