@@ -55,7 +55,7 @@ export const parts: readonly Part[] = [
   },
   { name: "unit", deadlineMs: 12 * minute },
   // Whole services: started, stopped, killed, taken over.
-  { name: "service", deadlineMs: 20 * minute, folder: "tests/service", packages: clientPackages },
+  { name: "service", deadlineMs: 25 * minute, folder: "tests/service", packages: clientPackages },
   // SDKs, adapters, MCP, and the published packages.
   {
     name: "clients",
