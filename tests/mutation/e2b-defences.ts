@@ -164,4 +164,22 @@ export const e2bDefences: readonly Defence[] = [
     test: "packages/e2b/src/envd/watchers.test.ts",
     named: "leads nowhere",
   },
+  {
+    what: "damaged gzip at E2B's endpoint ends its own upload only",
+    file: "packages/e2b/src/envd/files.ts",
+    find: '  unpacked.on("error", () => undefined);\n',
+    replace: "",
+    project: "unit",
+    test: "packages/e2b/src/envd/files.test.ts",
+    named: "no gzip",
+  },
+  {
+    what: "a form without an end at E2B's endpoint ends its own upload only",
+    file: "packages/e2b/src/envd/multipart.ts",
+    find: '    content.on("error", (error: Error) => content.destroy(error));\n',
+    replace: "",
+    project: "unit",
+    test: "packages/e2b/src/envd/files.test.ts",
+    named: "a form whose end is missing",
+  },
 ];

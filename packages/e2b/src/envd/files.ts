@@ -46,8 +46,8 @@ export async function writeFiles(call: FileCall): Promise<void> {
   const { request, query, response } = call;
   const path = query.get("path") ?? "";
   const type = headerOf(request, "content-type") ?? "";
-  const body = plainBody(request);
   const metadata = metadataOf(request);
+  const body = plainBody(request);
   const written: EntryInfo[] = [];
   if (type.startsWith("multipart/form-data")) {
     const isAlone = path !== "";
@@ -75,7 +75,9 @@ async function writeFile(
 ): Promise<EntryInfo> {
   const path = userPath("path", name, account);
   await makeDirectories(plane, posix.dirname(path), account);
-  const info = await plane.dataPlane.json<EntryInfo>("PUT", "/v1/files", {
+  // A stream that failed before it is read would be taken for an empty file.
+  requireSound(content);
+  const sent = plane.dataPlane.json<EntryInfo>("PUT", "/v1/files", {
     query: { path },
     headers: {
       "content-type": "application/octet-stream",
@@ -87,9 +89,21 @@ async function writeFile(
     signal: signalOf(response),
     repeatable: false,
   });
+  const info = await sent.catch((error: unknown) => {
+    requireSound(content);
+    throw error;
+  });
   if (Object.keys(metadata).length > 0 && info.attributes === undefined)
     throw notOffered("metadata in a sandbox that an earlier release has started");
   return info;
+}
+
+function requireSound({ errored }: Readable): void {
+  if (errored instanceof E2bError) throw errored;
+  if (errored !== null)
+    throw new E2bError("invalid_argument", `the body is cut off or damaged: ${errored.message}`, {
+      cause: errored,
+    });
 }
 
 function plainBody(request: IncomingMessage): Readable {
@@ -98,6 +112,8 @@ function plainBody(request: IncomingMessage): Readable {
   if (encoding !== "gzip")
     throw new E2bError("invalid_argument", `content-encoding is ${encoding}; it must be gzip or left out`);
   const unpacked = createGunzip();
+  // It may fail before anybody reads it, and an error without a listener ends the process.
+  unpacked.on("error", () => undefined);
   request.once("error", (error) => unpacked.destroy(error));
   return request.pipe(unpacked);
 }

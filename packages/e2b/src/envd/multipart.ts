@@ -18,6 +18,8 @@ export async function* uploads(body: Readable, contentType: string): AsyncGenera
   let isOver = false;
   let wake = (): void => undefined;
   parser.on("file", (field, content, name) => {
+    // The parser emits the error of a part that is cut off, also before anybody reads the part, and does not destroy it.
+    content.on("error", (error: Error) => content.destroy(error));
     if (field === "file") arrived.push({ name: name ?? "", content });
     else content.resume();
     wake();
@@ -30,7 +32,7 @@ export async function* uploads(body: Readable, contentType: string): AsyncGenera
     failure ??= new E2bError("invalid_argument", `the body is not valid multipart: ${messageOf(error)}`, {
       cause: error,
     });
-    for (const { content } of arrived) content.destroy();
+    for (const { content } of arrived) content.destroy(failure as Error);
     wake();
   };
   parser.on("error", onFailure);
