@@ -182,4 +182,13 @@ export const e2bDefences: readonly Defence[] = [
     test: "packages/e2b/src/envd/files.test.ts",
     named: "a form whose end is missing",
   },
+  {
+    what: "a form at E2B's endpoint has a bounded number of parts that are not used",
+    file: "packages/e2b/src/envd/multipart.ts",
+    find: ", fields: mostFields, parts: mostFiles + mostFields }",
+    replace: " }",
+    project: "unit",
+    test: "packages/e2b/src/envd/multipart.test.ts",
+    named: "very many",
+  },
 ];

@@ -42,3 +42,14 @@ test("a form without a boundary is refused", async () => {
   const reading = uploads(Readable.from([]), "multipart/form-data").next();
   await expect(reading).rejects.toThrow("content-type is not valid multipart");
 });
+
+test.each([
+  ["parts of another name", part('name="other"', "x").repeat(200), "at most 100 parts"],
+  ["parts without a name", `--${boundary}\r\nX: y\r\n\r\n\r\n`.repeat(20_000), "at most 10100 parts"],
+])("a form of very many %s is refused before it is read to its end", async (_what, parts, message) => {
+  async function* body(): AsyncGenerator<Buffer> {
+    yield Buffer.from(parts);
+    await new Promise(() => undefined);
+  }
+  await expect(uploads(Readable.from(body()), type).next()).rejects.toThrow(message);
+});

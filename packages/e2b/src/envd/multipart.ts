@@ -9,6 +9,8 @@ export interface Upload {
 }
 
 const mostFiles = 10_000;
+/** Parts of another name are not used. Gzip makes a million of them out of some hundred KB. */
+const mostFields = 100;
 
 /** The `file` parts of a multipart body, in order. The next part comes after the content of the last one was read. */
 export async function* uploads(body: Readable, contentType: string): AsyncGenerator<Upload, void> {
@@ -24,10 +26,14 @@ export async function* uploads(body: Readable, contentType: string): AsyncGenera
     else content.resume();
     wake();
   });
-  parser.on("filesLimit", () => {
-    failure ??= new E2bError("invalid_argument", `a body has at most ${mostFiles} files`);
+  const refuse = (what: string) => () => {
+    failure ??= new E2bError("invalid_argument", `a body has at most ${what}`);
     wake();
-  });
+  };
+  parser.on("filesLimit", refuse(`${mostFiles} files`));
+  parser.on("fieldsLimit", refuse(`${mostFields} parts with another name than file`));
+  // Of parts that have no name, and are neither.
+  parser.on("partsLimit", refuse(`${mostFiles + mostFields} parts`));
   const onFailure = (error: unknown): void => {
     failure ??= new E2bError("invalid_argument", `the body is not valid multipart: ${messageOf(error)}`, {
       cause: error,
@@ -69,7 +75,7 @@ function parserOf(contentType: string): BusboyInstance {
       preservePath: true,
       // A part without a file name is content too: the path is in the URL.
       isPartAFile: (field) => field === "file",
-      limits: { files: mostFiles },
+      limits: { files: mostFiles, fields: mostFields, parts: mostFiles + mostFields },
     });
   } catch (error) {
     throw new E2bError("invalid_argument", `content-type is not valid multipart: ${messageOf(error)}`, {
