@@ -1,3 +1,4 @@
+import { get } from "node:http";
 import { silentLog } from "@cloche/base";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { createE2b, type E2bEndpoint } from "./endpoint.ts";
@@ -29,4 +30,12 @@ it("without an edge beside it says where the ports of sandboxes are", async () =
     code: 421,
     message: expect.stringContaining(`https://8000-${sandbox}.x.test:8443`),
   });
+});
+
+it("answers 400 to a target that is no URL's", async () => {
+  const { port } = new URL(url);
+  const status = await new Promise((resolve, reject) =>
+    get({ port, path: "//" }, (answer) => resolve(answer.resume().statusCode)).once("error", reject),
+  );
+  expect(status).toBe(400);
 });

@@ -60,6 +60,13 @@ export async function written(response: ServerResponse, piece: Uint8Array): Prom
   await Promise.allSettled(waits);
 }
 
+/** Path and query of a request; throws for a target that is no URL's. */
+export function targetOf({ url = "/" }: IncomingMessage): URL {
+  const target = URL.parse(url, "http://e2b");
+  if (target === null) throw new E2bError("invalid_argument", "the request target is no path of a URL");
+  return target;
+}
+
 /** One header as text; undefined where it is absent. */
 export const headerOf = (request: IncomingMessage, name: string): string | undefined => {
   const value = request.headers[name];

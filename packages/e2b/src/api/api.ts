@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { callerIsKnown, type Hold } from "@cloche/base";
 import { E2bError, notOffered } from "../e2b-error.ts";
-import { answerError, answerJson, apiBody, headerOf } from "../http.ts";
+import { answerError, answerJson, apiBody, headerOf, targetOf } from "../http.ts";
 import type { Sandboxes } from "../envd/sandboxes.ts";
 import type { ApiAnswer, ApiHandler } from "./api-call.ts";
 import { create } from "./create.ts";
@@ -100,7 +100,7 @@ export class Api {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<ApiAnswer> {
-    const { pathname, searchParams } = new URL(request.url ?? "/", "http://api");
+    const { pathname, searchParams } = targetOf(request);
     const { handler, params } = routeOf(request.method ?? "GET", pathname);
     const apiKey = pathname === "/health" ? "" : keyOf(request);
     const gateway = this.#sandboxes.gateway(apiKey);

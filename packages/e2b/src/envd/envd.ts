@@ -5,7 +5,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { callerIsKnown } from "@cloche/base";
 import { E2bError, notOffered, notRunning } from "../e2b-error.ts";
-import { answerError, answerJson, headerOf } from "../http.ts";
+import { answerError, answerJson, headerOf, targetOf } from "../http.ts";
 import { type OpenSandbox, type Sandboxes, untilAnswered } from "./sandboxes.ts";
 import { answerCallError, call, isCall } from "./calls.ts";
 import { readFile, writeFiles } from "./files.ts";
@@ -26,7 +26,7 @@ export class Envd {
   ): Promise<E2bError | undefined> {
     let sandbox: OpenSandbox | undefined;
     try {
-      const url = new URL(request.url ?? "/", "http://sandbox");
+      const url = targetOf(request);
       sandbox = await this.#authorised(request, url, sandboxId);
       callerIsKnown(request);
       this.#sandboxes.endWithKey(untilAnswered(response), sandbox.apiKey, sandbox.id);

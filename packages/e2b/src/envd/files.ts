@@ -47,6 +47,7 @@ export async function writeFiles(call: FileCall): Promise<void> {
   const path = query.get("path") ?? "";
   const type = headerOf(request, "content-type") ?? "";
   const metadata = metadataOf(request);
+  const signal = signalOf(response);
   const body = plainBody(request);
   const written: EntryInfo[] = [];
   if (type.startsWith("multipart/form-data")) {
@@ -54,12 +55,12 @@ export async function writeFiles(call: FileCall): Promise<void> {
     for await (const { name, content } of uploads(body, type)) {
       if (isAlone && written.length > 0)
         throw new E2bError("invalid_argument", `you cannot upload multiple files to the same path '${path}'`);
-      written.push(await writeFile(call, isAlone ? path : name, content, metadata));
+      written.push(await writeFile(call, signal, isAlone ? path : name, content, metadata));
     }
     if (written.length === 0) throw new E2bError("invalid_argument", "the body has no part named file");
   } else if (path === "") {
     throw new E2bError("invalid_argument", "path is missing; it names the file to write");
-  } else written.push(await writeFile(call, path, body, metadata));
+  } else written.push(await writeFile(call, signal, path, body, metadata));
   answerJson(
     response,
     200,
@@ -68,7 +69,8 @@ export async function writeFiles(call: FileCall): Promise<void> {
 }
 
 async function writeFile(
-  { plane, account, response }: FileCall,
+  { plane, account }: FileCall,
+  signal: AbortSignal,
   name: string,
   content: Readable,
   metadata: Metadata,
@@ -86,7 +88,7 @@ async function writeFile(
       ...attributesHeader(metadata),
     },
     body: Readable.toWeb(content) as ReadableStream<Uint8Array<ArrayBuffer>>,
-    signal: signalOf(response),
+    signal,
     repeatable: false,
   });
   const info = await sent.catch((error: unknown) => {
