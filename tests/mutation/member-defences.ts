@@ -3,6 +3,8 @@ import type { Defence } from "./defence.ts";
 
 const calls = { project: "unit", test: "packages/trust/src/member-calls.test.ts" } as const;
 
+const reports = { project: "unit", test: "packages/gateway/src/hosts/host-reports.test.ts" } as const;
+
 export const memberDefences: readonly Defence[] = [
   {
     what: "one member of the cluster has a bounded number of streams",
@@ -99,5 +101,62 @@ export const memberDefences: readonly Defence[] = [
     replace: "void flooded;",
     ...calls,
     named: "ends a connection whose other side",
+  },
+  {
+    what: "a host says nothing of the time that other sandboxes ran",
+    file: "packages/gateway/src/lifecycle/host-comparison.ts",
+    find: "usage.compare(machines.filter(({ sandboxId }) => records.has(sandboxId)))",
+    replace: "usage.compare(machines)",
+    ...reports,
+    named: "changes nothing of the time",
+  },
+  {
+    what: "a host calls no sandbox of another idle",
+    file: "packages/gateway/src/lifecycle/reconciler.ts",
+    find: "    if (fleet.isCluster && record?.hostId !== hostId) return;\n",
+    replace: "",
+    ...reports,
+    named: "changes nothing of the time",
+  },
+  {
+    what: "a machine made ahead has an id that a sandbox may have",
+    file: "packages/gateway/src/hosts/host-reports.ts",
+    find: "isSandboxId(sandboxId) && isDisplayName(name, limits.sandboxNameLength)",
+    replace: 'sandboxId !== "" && name !== ""',
+    ...reports,
+    named: "names no new sandbox as it likes",
+  },
+  {
+    what: "a host's message is cut",
+    file: "packages/gateway/src/hosts/host-reports.ts",
+    find: "errorMessage: text(machine.errorMessage)",
+    replace: "errorMessage: machine.errorMessage",
+    ...reports,
+    named: "puts no message of megabytes",
+  },
+  {
+    what: "a host reports a bounded number of machines",
+    file: "packages/gateway/src/hosts/host-reports.ts",
+    find: "if (weight > WEIGHT_MAX)",
+    replace: "if (weight > WEIGHT_MAX * 1e9)",
+    ...reports,
+    named: "take a bounded part of the memory",
+  },
+  {
+    what: "a host answers with the machine that was asked for",
+    file: "packages/gateway/src/hosts/host-calls.ts",
+    find: "if (machine?.sandboxId !== sandboxId)",
+    replace: "if (machine === undefined)",
+    ...reports,
+    named: "has no machine but the one",
+  },
+  {
+    what: "a host's address can be used",
+    file: "packages/gateway/src/hosts/registry-service.ts",
+    find: "address.length <= ADDRESS_LENGTH_MAX && isAddress(address)",
+    replace: 'address !== ""',
+    project: "unit",
+    test: "packages/gateway/src/hosts/host-directory.test.ts",
+    named: "refuses a host that says of itself",
   },
 ];

@@ -332,7 +332,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       comparison.synced(host);
     },
     changed(host, id) {
-      if (watches.isMine(host)) usage.changed(id, fleet.machine(id, host));
+      if (watches.isMine(host) && !table.isElsewhere(id, host)) usage.changed(id, fleet.machine(id, host));
       table.machineChanged(id);
       mayDoze(id, host);
       reconciler.changed(host, id);

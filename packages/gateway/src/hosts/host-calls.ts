@@ -25,6 +25,7 @@ import { type CallOptions, type Client, Code, ConnectError } from "@connectrpc/c
 import type { VerificationKey } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
+import { reportedMachine } from "./host-reports.ts";
 
 export type HostClient = Client<typeof HostService>;
 
@@ -74,13 +75,15 @@ export class HostCalls {
 
   create(record: SandboxRecord, context: CallContext): Promise<Machine> {
     const request = { spec: specOf(record) };
-    return this.#retry(context, (o) => this.#client.createMachine(request, o), gatewayLimits.hostCreateMs);
+    const call = (o: CallOptions) => this.#client.createMachine(request, o);
+    return this.#machine(record.id, context, call, gatewayLimits.hostCreateMs);
   }
 
   /** `group`: id of the forks that are clones of one instant; else empty. */
   fork(record: SandboxRecord, group: string, context: CallContext): Promise<Machine> {
     const request = { sourceSandboxId: record.sourceSandboxId, spec: specOf(record), group };
-    return this.#retry(context, (o) => this.#client.forkMachine(request, o), gatewayLimits.hostForkMs);
+    const call = (o: CallOptions) => this.#client.forkMachine(request, o);
+    return this.#machine(record.id, context, call, gatewayLimits.hostForkMs);
   }
 
   async endForkGroup(group: string, context: CallContext): Promise<void> {
@@ -89,25 +92,20 @@ export class HostCalls {
   }
 
   suspend(sandboxId: string, diskOnly: boolean, context: CallContext): Promise<Machine> {
-    return this.#retry(
-      context,
-      (o) => this.#client.suspendMachine({ sandboxId, diskOnly }, o),
-      gatewayLimits.hostSuspendMs,
-    );
+    const call = (o: CallOptions) => this.#client.suspendMachine({ sandboxId, diskOnly }, o);
+    return this.#machine(sandboxId, context, call, gatewayLimits.hostSuspendMs);
   }
 
   resume(sandboxId: string, context: CallContext): Promise<Machine> {
-    return this.#retry(
-      context,
-      (o) => this.#client.resumeMachine({ sandboxId }, o),
-      gatewayLimits.hostResumeMs,
-    );
+    const call = (o: CallOptions) => this.#client.resumeMachine({ sandboxId }, o);
+    return this.#machine(sandboxId, context, call, gatewayLimits.hostResumeMs);
   }
 
   /** Imports the stored image as a suspended machine. Repeatable: an existing machine is returned as it is. */
   import(record: SandboxRecord, imageKey: string, context: CallContext): Promise<Machine> {
     const request = { spec: specOf(record), imageKey };
-    return this.#retry(context, (o) => this.#client.importMachine(request, o), gatewayLimits.hostImportMs);
+    const call = (o: CallOptions) => this.#client.importMachine(request, o);
+    return this.#machine(record.id, context, call, gatewayLimits.hostImportMs);
   }
 
   async destroy(sandboxId: string, context: CallContext): Promise<void> {
@@ -121,11 +119,8 @@ export class HostCalls {
   /** Undefined: the host has no such machine. */
   async find(sandboxId: string, context: CallContext): Promise<Machine | undefined> {
     try {
-      return await this.#retry(
-        context,
-        (o) => this.#client.getMachine({ sandboxId }, o),
-        gatewayLimits.hostQueryMs,
-      );
+      const call = (o: CallOptions) => this.#client.getMachine({ sandboxId }, o);
+      return await this.#machine(sandboxId, context, call, gatewayLimits.hostQueryMs);
     } catch (error) {
       if (error instanceof HostError && error.code === "not_found") return undefined;
       throw error;
@@ -138,7 +133,10 @@ export class HostCalls {
       (o) => this.#client.listMachines({}, o),
       gatewayLimits.hostQueryMs,
     );
-    return answer.machines;
+    const nowMs = this.#clock.nowMs();
+    return answer.machines
+      .map((one) => reportedMachine(one, nowMs))
+      .filter((one): one is Machine => one !== undefined);
   }
 
   /** Tells a host that was lost which machines are still its own. */
@@ -243,6 +241,18 @@ export class HostCalls {
   /** The stream of machine events, without deadline. */
   watch(signal: AbortSignal): ReturnType<HostClient["watchMachines"]> {
     return this.#client.watchMachines({}, { signal, headers: this.#headers({ signal, requestId: "" }) });
+  }
+
+  async #machine(
+    sandboxId: string,
+    context: CallContext,
+    call: (options: CallOptions) => Promise<Machine>,
+    timeoutMs: number,
+  ): Promise<Machine> {
+    const machine = reportedMachine(await this.#retry(context, call, timeoutMs), this.#clock.nowMs());
+    if (machine?.sandboxId !== sandboxId)
+      throw new HostError("internal", "the host answered with another machine");
+    return machine;
   }
 
   async #retry<T>(

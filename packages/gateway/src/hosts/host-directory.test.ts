@@ -130,7 +130,20 @@ describe("the registry", () => {
       await expect(renewal).rejects.toMatchObject({ code: Code.PermissionDenied });
     }
     expect(await directory.all()).toMatchObject([{ generation: 1 }]);
-    const nowhere = client("a").registerHost({ ...request, address: "" });
-    await expect(nowhere).rejects.toMatchObject({ code: Code.InvalidArgument });
+  });
+
+  // Every gateway reads and uses all rows: one that cannot be used would keep it from the hosts behind.
+  it.each([
+    { address: "" },
+    { address: "nonsense" },
+    { address: `${"a".repeat(1_000)}:1` },
+    { version: "v".repeat(1_000_000) },
+    { cpuClass: "c".repeat(1_000_000) },
+    { runtimes: Array.from({ length: 100_000 }, () => "gvisor") },
+    { capacityMemoryMb: 2n ** 64n - 1n },
+  ])("refuses a host that says of itself what no host does", async (said) => {
+    const wrong = client("a").registerHost({ ...request, ...said });
+    await expect(wrong).rejects.toMatchObject({ code: Code.InvalidArgument });
+    expect(await directory.all()).toEqual([]);
   });
 });

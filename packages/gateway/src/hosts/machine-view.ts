@@ -12,13 +12,13 @@ import {
   type AuditEvent,
   type Machine,
   MachineSchema,
-  type MachineEvent,
   MachineEvent_Kind,
   MachinePhase,
   type ReadyMachine,
 } from "@cloche/protocol/host";
 import { gatewayLimits } from "../limits.ts";
 import type { HostCalls } from "./host-calls.ts";
+import { reportedAudit, reportedMachine, ReportedMachines, reportedReady } from "./host-reports.ts";
 
 export interface MachineListener {
   /** The view now holds every machine of the host. */
@@ -38,7 +38,7 @@ export class MachineView {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #stop = new AbortController();
-  #machines = new Map<string, Machine>();
+  #machines = new ReportedMachines();
   #listener: MachineListener | undefined;
   #isSynced = false;
   #stream = new AbortController();
@@ -116,41 +116,43 @@ export class MachineView {
   }
 
   async #followOnce(onSynced: () => void): Promise<void> {
-    const listing = new Map<string, Machine>();
+    let listing = new ReportedMachines();
     for await (const event of this.#host.watch(AbortSignal.any([this.#stop.signal, this.#stream.signal]))) {
-      if (event.kind === MachineEvent_Kind.PRESENT && event.machine !== undefined) {
-        listing.set(event.machine.sandboxId, event.machine);
+      const nowMs = this.#clock.nowMs();
+      const machine = event.machine && reportedMachine(event.machine, nowMs);
+      if (event.kind === MachineEvent_Kind.PRESENT && machine !== undefined) {
+        listing.set(machine);
       } else if (event.kind === MachineEvent_Kind.SYNCED) {
-        this.#machines = new Map(listing);
+        this.#machines = listing;
+        listing = new ReportedMachines();
         this.#isSynced = true;
         onSynced();
         this.#listener?.synced();
       } else if (event.kind === MachineEvent_Kind.READY) {
-        this.#listener?.ready(event.ready);
+        this.#listener?.ready(reportedReady(event.ready));
       } else if (event.kind === MachineEvent_Kind.AUDIT) {
-        if (event.audit !== undefined) this.#listener?.audit(event.audit);
-      } else {
-        this.#tell(event);
+        const audit = event.audit && reportedAudit(event.audit, nowMs);
+        if (audit !== undefined) this.#listener?.audit(audit);
+      } else if (machine !== undefined) {
+        this.#tell(event.kind, machine);
       }
     }
   }
 
-  #tell(event: MachineEvent): void {
-    const { machine } = event;
-    if (machine === undefined) return;
-    if (event.kind === MachineEvent_Kind.CHANGED) {
+  #tell(kind: MachineEvent_Kind, machine: Machine): void {
+    if (kind === MachineEvent_Kind.CHANGED) {
       const known = this.#machines.get(machine.sandboxId);
       this.#apply(machine);
       if (known !== undefined && isDozeOnly(known, machine)) this.#listener?.dozeChanged(machine.sandboxId);
       else this.#listener?.changed(machine.sandboxId);
-    } else if (event.kind === MachineEvent_Kind.IDLE) {
+    } else if (kind === MachineEvent_Kind.IDLE) {
       this.#listener?.idle(machine.sandboxId);
     }
   }
 
   #apply(machine: Machine): void {
     if (machine.phase === MachinePhase.DESTROYED) this.#machines.delete(machine.sandboxId);
-    else this.#machines.set(machine.sandboxId, machine);
+    else this.#machines.set(machine);
   }
 }
 

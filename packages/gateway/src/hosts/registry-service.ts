@@ -1,8 +1,13 @@
 /** cloche.host.v1.HostRegistryService: hosts take and renew their leases through any gateway. */
+import { parseAddress } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import { type HostRegistryService, HostState as WireState } from "@cloche/protocol/host-registry";
+import {
+  type HostRegistryService,
+  HostState as WireState,
+  type RegisterHostRequest,
+} from "@cloche/protocol/host-registry";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
-import type { HostRecord, HostState } from "../database/hosts.ts";
+import type { HostDescription, HostRecord, HostState } from "../database/hosts.ts";
 import { answering } from "../errors.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { HostDirectory } from "./host-directory.ts";
@@ -22,12 +27,7 @@ export function registryService(
   return {
     registerHost: (request, context) =>
       asHost(context, request.hostId, async () => {
-        const { hostId: id, address, cpuClass, version, runtimes } = request;
-        if (address === "")
-          throw new ClocheError("invalid_argument", "address is missing; it must be host:port");
-        const capacityMemoryMb = Number(request.capacityMemoryMb);
-        const said = { id, address, cpuClass, capacityMemoryMb, version, runtimes };
-        const host = await directory.register(said);
+        const host = await directory.register(describedHost(request));
         return { ...leaseOf(host), wasLost: host.awaitsAdmission };
       }),
     renewHost: ({ hostId, generation }, context) =>
@@ -45,6 +45,37 @@ export function registryService(
         return {};
       }),
   };
+}
+
+const ADDRESS_LENGTH_MAX = 300;
+const CAPACITY_MB_MAX = 2 ** 40;
+const CPU_CLASS = /^[a-z0-9-]{0,128}$/;
+const VERSION = /^[\w.+-]{0,64}$/;
+const RUNTIME = /^[a-z0-9-]{1,32}$/;
+const RUNTIMES_MAX = 8;
+
+/** Every gateway reads the rows of all hosts every 2 s, and connects to their addresses: what a host says of itself is short. */
+function describedHost(request: RegisterHostRequest): HostDescription {
+  const { hostId: id, address, cpuClass, version, runtimes } = request;
+  const capacityMemoryMb = Number(request.capacityMemoryMb);
+  const require = (isRight: boolean, what: string): void => {
+    if (!isRight) throw new ClocheError("invalid_argument", what);
+  };
+  require(address.length <= ADDRESS_LENGTH_MAX && isAddress(address), "address must be host:port");
+  require(CPU_CLASS.test(cpuClass), "cpu_class must be at most 128 of a-z, 0-9 and -");
+  require(VERSION.test(version), "version must be at most 64 letters, digits, dots, + and -");
+  require(capacityMemoryMb <= CAPACITY_MB_MAX, `capacity_memory_mb must be at most ${CAPACITY_MB_MAX}`);
+  const areRuntimes = runtimes.length <= RUNTIMES_MAX && runtimes.every((one) => RUNTIME.test(one));
+  require(areRuntimes, `runtimes must be at most ${RUNTIMES_MAX} words`);
+  return { id, address, cpuClass, capacityMemoryMb, version, runtimes };
+}
+
+function isAddress(address: string): boolean {
+  try {
+    return parseAddress(address).host !== "";
+  } catch {
+    return false;
+  }
 }
 
 const leaseOf = ({ generation, state }: HostRecord) => ({

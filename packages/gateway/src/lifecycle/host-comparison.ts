@@ -133,8 +133,9 @@ export class HostComparison {
     // List machines before records: a sandbox made in between then has a record without a machine, not a machine
     // without a record.
     const machines = await fleet.calls(hostId).list(this.#call());
-    await usage.compare(machines);
     const records = new Map((await database.sandboxes.ofHost(hostId)).map((one) => [one.id, one]));
+    // A host says nothing of the time that sandboxes of other hosts ran.
+    await usage.compare(machines.filter(({ sandboxId }) => records.has(sandboxId)));
     if (row?.awaitsAdmission === true) await this.#admit(row, machines, records);
     const underWay = new Set((await database.operations.ofHost(hostId)).map((one) => one.sandboxId));
     const found = new Map(machines.map((one) => [one.sandboxId, one]));

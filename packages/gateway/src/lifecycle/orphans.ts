@@ -12,7 +12,15 @@
  * The set of orphans is only for the metric and the log; every decision reads the database.
  */
 import type { Clock, Log } from "@cloche/base";
-import { ClocheError, type Egress, type EgressMode, type SandboxState } from "@cloche/protocol";
+import {
+  ClocheError,
+  type Egress,
+  egressModes,
+  limits,
+  parseAllowedCidr,
+  parseAllowedDomain,
+  type SandboxState,
+} from "@cloche/protocol";
 import { type Machine, MachinePhase, type MachineSpec } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -205,11 +213,16 @@ const shown = (hostId: string, machine: Machine): Orphan => ({
   runningSinceMs: Number(machine.runningSinceUnixMs),
 });
 
-/** The policy of a machine as the record has it; undefined: the host was told none. */
+/** The policy of a machine as the record has it; undefined: the host was told none, or says one that no sandbox can have. */
 export function egressIn({ egress }: MachineSpec): Egress | undefined {
-  if (egress === undefined) return undefined;
-  const { mode, domains, cidrs } = egress;
-  return { mode: mode as EgressMode, domains, cidrs };
+  const mode = egressModes.find((one) => one === egress?.mode);
+  if (egress === undefined || mode === undefined) return undefined;
+  const { domains, cidrs } = egress;
+  if (domains.length > limits.egressDomains || cidrs.length > limits.egressCidrs) return undefined;
+  const isRight =
+    domains.every((one) => parseAllowedDomain(one) !== undefined) &&
+    cidrs.every((one) => parseAllowedCidr(one) !== undefined);
+  return isRight ? { mode, domains, cidrs } : undefined;
 }
 
 function recordOf(

@@ -74,7 +74,7 @@ export class Reconciler {
 
   idle(hostId: string, sandboxId: string): void {
     if (!this.#needs.watches.isMine(hostId)) return;
-    void this.#suspendIdle(sandboxId).catch((error: unknown) => {
+    void this.#suspendIdle(hostId, sandboxId).catch((error: unknown) => {
       this.#needs.log.warn({ err: error, sandbox_id: sandboxId }, "an idle sandbox could not be suspended");
     });
   }
@@ -274,9 +274,10 @@ export class Reconciler {
     orphans.gone(hostId, sandboxId);
   }
 
-  async #suspendIdle(sandboxId: string): Promise<void> {
-    const { lifecycle, records } = this.#needs;
+  async #suspendIdle(hostId: string, sandboxId: string): Promise<void> {
+    const { fleet, lifecycle, records } = this.#needs;
     const record = await records.get(sandboxId);
+    if (fleet.isCluster && record?.hostId !== hostId) return;
     if (record?.state !== "SANDBOX_STATE_RUNNING" || record.idleSuspendSeconds === 0) return;
     await lifecycle.suspend({ teamId: record.teamId, actor: "system:idle", requestId: "" }, record);
   }

@@ -86,6 +86,12 @@ export class RouteTable {
     return this.#listed.keys();
   }
 
+  /** Whether the sandbox is known to be on another host: what this one reports of it counts for nothing. */
+  isElsewhere(sandboxId: string, hostId: string): boolean {
+    const known = this.#listed.get(sandboxId);
+    return this.#hosts.isCluster && known !== undefined && known.hostId !== hostId;
+  }
+
   machineChanged(sandboxId: string): void {
     const listed = this.#listed.get(sandboxId);
     if (listed === undefined) return;

@@ -127,6 +127,18 @@ describe("what lies in storage", () => {
   });
 });
 
+it.each([
+  { name: 5 },
+  { runtime: {} },
+  { disk_mb: -1 },
+  { disk_mb: 1e300 },
+  { running_services: Array.from({ length: 10_000 }, () => "a-service-of-a-hostile-agent") },
+])("a header that a list of the team could not answer is refused", async (fields) => {
+  await as("host-1").holdObject({ name: `checkpoints/${idOf(1)}` });
+  const call = as("host-1").nameCheckpoint({ checkpoint: checkpoint(1, fields) });
+  expect(await codeOf(call)).toBe(Code.InvalidArgument);
+});
+
 it("a team's own calls are answered from the names, without a host", async () => {
   for (const n of [1, 2]) await named(n);
   const call = { signal: new AbortController().signal, requestId: "" };

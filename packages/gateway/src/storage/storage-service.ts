@@ -17,6 +17,8 @@ const CHECKPOINT = /^checkpoints\/ckpt-[a-z0-9]{20}$/;
 const TEMPLATE = /^checkpoints\/template-[a-z0-9-]{1,50}$/;
 const IMAGE = /^images\/[a-z0-9-]{1,64}$/;
 const PACK = /^pack-[a-z0-9]{20}$/;
+/** A list reads the headers of all its checkpoints. With the most services a header has 20 KB. */
+const HEADER_LENGTH_MAX = 64 * 1024;
 
 /** The limits that are used here, by default those of `gatewayLimits`. */
 export type StorageLimits = Record<
@@ -136,14 +138,27 @@ function readHeader(
     header["sandbox_id"] === sandboxId &&
     typeof createdAt === "string" &&
     /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/.test(createdAt) &&
-    Number.isSafeInteger(sizeBytes) &&
-    (sizeBytes as number) >= 0;
+    isCount(sizeBytes, Number.MAX_SAFE_INTEGER) &&
+    // Lists answer these; a value of another type would make every list of the team fail.
+    isText(header["name"] ?? "") &&
+    isText(header["runtime"] ?? "") &&
+    isCount(header["disk_mb"] ?? 0, DISK_MB_MAX);
   if (!isRight)
     throw new ClocheError("invalid_argument", "header_json must be the header of that checkpoint");
   return { createdAt: createdAt as string, sizeBytes: sizeBytes as number, header: json };
 }
 
+const DISK_MB_MAX = 2 ** 32 - 1;
+const isText = (value: unknown): boolean => typeof value === "string" && value.length <= 256;
+const isCount = (value: unknown, max: number): boolean =>
+  typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= max;
+
 function parsed(json: string): Record<string, unknown> {
+  if (json.length > HEADER_LENGTH_MAX)
+    throw new ClocheError(
+      "invalid_argument",
+      `header_json must have at most ${HEADER_LENGTH_MAX} characters`,
+    );
   try {
     return (JSON.parse(json) ?? {}) as Record<string, unknown>;
   } catch (cause) {

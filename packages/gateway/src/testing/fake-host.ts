@@ -216,7 +216,7 @@ export class FakeHost {
 
   /** Reports an audit event: the host answered a call of the data plane. */
   tellAudit(fields: MessageInitShape<typeof AuditEventSchema>): void {
-    const audit = create(AuditEventSchema, fields);
+    const audit = create(AuditEventSchema, { actor: "token:test", ...fields });
     for (const watcher of this.#watchers) {
       watcher.events.push(create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit }));
       watcher.wake();

@@ -20,7 +20,7 @@ export class FakeStorage {
     const key = `${sandboxId}-${this.#made}`;
     this.images.set(key, memory);
     this.#classes.set(key, memory === "" ? "" : cpuClass);
-    const packs = [{ id: `pack-${this.#made}`, bytes: 1_000 }];
+    const packs = [{ id: `pack-${String(this.#made).padStart(20, "0")}`, bytes: 1_000 }];
     return create(StoredImageSchema, { key, cpuClass: this.classOf(key), bytes: 1_000, packs });
   }
 }

@@ -1,0 +1,116 @@
+/**
+ * What a gateway takes over from the answers and events of a host. The computer of a host may have been taken over: then a report may
+ * have any form and any size. Here values that no host of ours sends are cut, replaced or refused, before anything else reads them.
+ * Which sandboxes a host may speak of at all, `RouteTable.isElsewhere` says.
+ */
+import { isDisplayName, isSandboxId, limits } from "@cloche/protocol";
+import { type AuditEvent, type Machine, MachinePhase, type ReadyMachine } from "@cloche/protocol/host";
+
+/** Characters of a message or of another text. */
+const TEXT_MAX = 1_000;
+/** Machines made ahead that one host offers. */
+const READY_MAX = 1_000;
+const IMAGE_KEY = /^[a-z0-9-]{1,64}$/;
+const CPU_CLASS = /^[a-z0-9-]{0,128}$/;
+const PACK_ID = /^pack-[a-z0-9]{20}$/;
+/** As many as a checkpoint may have. */
+const PACKS_MAX = 65_534;
+/** The host's clock may be ahead by so much. */
+const AHEAD_MS = 60_000;
+
+const phases: ReadonlySet<number> = new Set(
+  Object.values(MachinePhase).filter((value) => typeof value === "number"),
+);
+
+const text = (value: string): string => value.slice(0, TEXT_MAX);
+
+/** A time of the host's clock; 0 where no machine can have it. */
+const time = (value: bigint, nowMs: number): bigint =>
+  value > 0n && value <= BigInt(nowMs + AHEAD_MS) ? value : 0n;
+
+/** Undefined: no machine has such an id. */
+export function reportedMachine(machine: Machine, nowMs: number): Machine | undefined {
+  if (!isSandboxId(machine.sandboxId)) return undefined;
+  const { storedImage, channelKey, ...said } = machine;
+  return {
+    ...said,
+    phase: phases.has(machine.phase) ? machine.phase : MachinePhase.UNSPECIFIED,
+    teamId: text(machine.teamId),
+    runtime: text(machine.runtime),
+    agentHost: text(machine.agentHost),
+    errorMessage: text(machine.errorMessage),
+    runningSinceUnixMs: time(machine.runningSinceUnixMs, nowMs),
+    channelKey: channelKey.slice(0, 32),
+    ...(storedImage !== undefined && isImage(storedImage) && { storedImage }),
+  };
+}
+
+function isImage({ key, cpuClass, bytes, packs }: NonNullable<Machine["storedImage"]>): boolean {
+  const isPack = ({ id, bytes: size }: { id: string; bytes: number }): boolean =>
+    PACK_ID.test(id) && Number.isSafeInteger(size) && size >= 0;
+  const isRight = IMAGE_KEY.test(key) && CPU_CLASS.test(cpuClass) && Number.isSafeInteger(bytes);
+  return isRight && packs.length <= PACKS_MAX && packs.every(isPack);
+}
+
+/** Those with an id and a name that a sandbox may have. */
+export const reportedReady = (ready: readonly ReadyMachine[]): ReadyMachine[] =>
+  ready
+    .slice(0, READY_MAX)
+    .filter(({ sandboxId, name }) => isSandboxId(sandboxId) && isDisplayName(name, limits.sandboxNameLength));
+
+/** Undefined: a host notes no such event. Only calls with a sandbox's token are answered by hosts. */
+export function reportedAudit(event: AuditEvent, nowMs: number): AuditEvent | undefined {
+  const { actor, atUnixMs } = event;
+  if (!actor.startsWith("token:") || time(atUnixMs, nowMs) === 0n) return undefined;
+  const { teamId, action, subject, requestId, result, detail } = event;
+  return {
+    ...event,
+    teamId: text(teamId),
+    actor: text(actor),
+    action: text(action),
+    subject: text(subject),
+    requestId: text(requestId),
+    result: text(result),
+    detail: text(detail),
+  };
+}
+
+/** Of all machines that one host may report: about the memory that they take here. */
+const WEIGHT_MAX = 64 * 1024 * 1024;
+const MACHINE_WEIGHT = 1_024;
+const PACK_WEIGHT = 128;
+
+const weightOf = ({ errorMessage, storedImage }: Machine): number =>
+  MACHINE_WEIGHT + errorMessage.length + (storedImage?.packs.length ?? 0) * PACK_WEIGHT;
+
+/** The machines of one host, by sandbox, as far as they fit into the memory that a host may take. */
+export class ReportedMachines {
+  readonly #machines = new Map<string, Machine>();
+  #weight = 0;
+
+  get(sandboxId: string): Machine | undefined {
+    return this.#machines.get(sandboxId);
+  }
+
+  values(): IterableIterator<Machine> {
+    return this.#machines.values();
+  }
+
+  /** Throws when the host reports more than any host can have. */
+  set(machine: Machine): void {
+    const weight = this.#weight + weightOf(machine) - this.#weightOf(machine.sandboxId);
+    if (weight > WEIGHT_MAX) throw new Error("the host reports more machines than a host can have");
+    this.#weight = weight;
+    this.#machines.set(machine.sandboxId, machine);
+  }
+
+  delete(sandboxId: string): void {
+    this.#weight -= this.#weightOf(sandboxId);
+    this.#machines.delete(sandboxId);
+  }
+
+  #weightOf(sandboxId: string): number {
+    const machine = this.#machines.get(sandboxId);
+    return machine === undefined ? 0 : weightOf(machine);
+  }
+}
