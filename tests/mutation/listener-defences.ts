@@ -362,4 +362,13 @@ export const listenerDefences: readonly Defence[] = [
     test: "packages/mcp/src/http/endpoint.test.ts",
     named: "bodies of one team have",
   },
+  {
+    what: "new keys of a TLS connection are counted",
+    file: "packages/base/src/listeners/handshake-messages.ts",
+    find: "if (messages === MESSAGES_MAX)",
+    replace: "if (messages === Infinity)",
+    project: "unit",
+    test: "packages/base/src/listeners/handshake-messages.test.ts",
+    named: "cut off",
+  },
 ];

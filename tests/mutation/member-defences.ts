@@ -151,6 +151,23 @@ export const memberDefences: readonly Defence[] = [
     named: "has no machine but the one",
   },
   {
+    what: "a host's refusal is cut",
+    file: "packages/gateway/src/hosts/host-reports.ts",
+    find: "message.slice(0, MESSAGE_MAX)",
+    replace: "message",
+    ...reports,
+    named: "puts no refusal of megabytes",
+  },
+  {
+    what: "an agent names no services that a sandbox cannot have",
+    file: "packages/host/src/agent-calls/answer-fields.ts",
+    find: 'if (Array.isArray(without) && name.endsWith("Services")) return areServices(value);',
+    replace: "void [name, areServices];",
+    project: "unit",
+    test: "packages/host/src/agent-calls/answer-fields.test.ts",
+    named: "refuses services that no sandbox has",
+  },
+  {
     what: "a host's address can be used",
     file: "packages/gateway/src/hosts/registry-service.ts",
     find: "address.length <= ADDRESS_LENGTH_MAX && isAddress(address)",

@@ -10,6 +10,7 @@ import {
   type TLSSocket,
 } from "node:tls";
 import { channel, type InnerTokenClaims, innerTokenHeader } from "@cloche/protocol";
+import { boundHandshakeMessages } from "./listeners/handshake-messages.ts";
 
 /** The channel key, which edges get; derived from a machine's control secret. */
 export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.words.key);
@@ -44,12 +45,17 @@ export function connectToAgent({ host, port, key }: ChannelAddress): TLSSocket {
     keepAlive: true,
     keepAliveInitialDelay: 30_000,
   };
-  return connect(options);
+  return bounded(connect(options));
 }
 
 /** The same over an existing connection to the agent: through the relay of another computer. */
 export const connectToAgentOver = (socket: Duplex, key: Uint8Array): TLSSocket =>
-  connect({ ...channelSettings(key), socket });
+  bounded(connect({ ...channelSettings(key), socket }));
+
+function bounded(socket: TLSSocket): TLSSocket {
+  boundHandshakeMessages(socket);
+  return socket;
+}
 
 function channelSettings(key: Uint8Array): ConnectionOptions & { allowHalfOpen: boolean } {
   const psk = preSharedKeyOf(key);

@@ -12,6 +12,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { createServer, type Server, type TLSSocket, type TlsOptions } from "node:tls";
 import {
   boundedLog,
+  boundHandshakeMessages,
   addressOf,
   connectionKey,
   ConnectionPlaces,
@@ -79,6 +80,7 @@ export class ClusterPort {
     const keepAlive = { keepAlive: true, keepAliveInitialDelay: keepAliveMs };
     const known = { ALPNProtocols: Object.keys(protocols) };
     this.#server = createServer({ ...tls, ...settings, ...keepAlive, ...known }, (socket) => {
+      boundHandshakeMessages(socket);
       const refuse = (why: string): void => {
         strangersLog.warn(
           { why, address: socket.remoteAddress },

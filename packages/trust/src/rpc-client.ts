@@ -4,7 +4,7 @@
  * again after it broke.
  */
 import { connect as connectTls, type ConnectionOptions, type TLSSocket } from "node:tls";
-import { memberBounds, parseAddress } from "@cloche/base";
+import { boundHandshakeMessages, memberBounds, parseAddress } from "@cloche/base";
 import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import type { Credentials } from "./authority.ts";
@@ -36,6 +36,7 @@ export function connectWith(address: string, settings: () => ConnectionOptions):
   const dial = (): TLSSocket => {
     const options: ConnectionOptions = { ...settings(), host, port, ALPNProtocols: ["h2"] };
     const socket = connectTls(options);
+    boundHandshakeMessages(socket);
     socket.setNoDelay(true);
     const timer = setTimeout(() => socket.destroy(unreached(address)), connectMs);
     const settled = (): void => clearTimeout(timer);

@@ -5,7 +5,13 @@
 import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
 import { type AddressInfo, isIP, type Socket } from "node:net";
-import { boundConnections, type ConnectionPlaces, PacedRequest, stopListening } from "@cloche/base";
+import {
+  boundConnections,
+  boundHandshakeMessages,
+  type ConnectionPlaces,
+  PacedRequest,
+  stopListening,
+} from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
 import { isTls } from "../exchange/client-wire.ts";
@@ -105,6 +111,7 @@ export class Listener {
     const toParser = server.listeners(opened) as ((socket: Socket) => void)[];
     server.removeAllListeners(opened);
     server.on(opened, (socket: Socket) => {
+      if (isTls(socket)) boundHandshakeMessages(socket);
       if (isTls(socket) && socket.alpnProtocol === "h2") handlers.http2(socket);
       else this.#open(socket, handlers, () => toParser.forEach((listener) => listener.call(server, socket)));
     });

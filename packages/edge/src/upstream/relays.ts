@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { connect, type ConnectionOptions, type TLSSocket } from "node:tls";
-import { parseAddress, readLine } from "@cloche/base";
+import { boundHandshakeMessages, parseAddress, readLine } from "@cloche/base";
 import {
   ClocheError,
   relayDraining,
@@ -78,6 +78,7 @@ async function ask(relay: RelayAddress, line: string, what: string): Promise<Dup
 export async function connectToHost({ host, port, tls }: RelayAddress, protocol: string): Promise<TLSSocket> {
   const options: ConnectionOptions = { ...tls, host, port, ALPNProtocols: [protocol], ...wire };
   const socket = connect(options);
+  boundHandshakeMessages(socket);
   try {
     await once(socket, "secureConnect", { signal: AbortSignal.timeout(connectMs) });
     socket.setNoDelay(true);

@@ -25,7 +25,7 @@ import { type CallOptions, type Client, Code, ConnectError } from "@connectrpc/c
 import type { VerificationKey } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
-import { reportedMachine } from "./host-reports.ts";
+import { reportedMachine, reportedMessage } from "./host-reports.ts";
 
 export type HostClient = Client<typeof HostService>;
 
@@ -289,7 +289,8 @@ function hostErrorFrom(thrown: unknown): HostError {
   const error = ConnectError.from(thrown, Code.Unavailable);
   const name = Code[error.code].replaceAll(/(?<=[a-z])[A-Z]/g, "_$&").toLowerCase() as ErrorCode;
   const code = errorCodes.includes(name) ? name : "internal";
-  return new HostError(code, error.rawMessage || "the host gave no reason", { cause: thrown });
+  const message = reportedMessage(error.rawMessage) || "the host gave no reason";
+  return new HostError(code, message, { cause: thrown });
 }
 
 const specOf = (record: SandboxRecord) => ({

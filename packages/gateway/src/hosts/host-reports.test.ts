@@ -1,4 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
 import { newSandboxId } from "@cloche/protocol";
 import {
   AuditEventSchema,
@@ -84,6 +85,17 @@ describe("a host whose computer was taken over", () => {
     world.host("h-1").crash(id, "e".repeat(1_000_000));
     await expect.poll(async () => (await recordOf(id))?.state).toBe("SANDBOX_STATE_ERROR");
     expect((await recordOf(id))?.errorMessage).toHaveLength(1_000);
+  });
+
+  it("puts no refusal of megabytes into a record", async () => {
+    const { id } = await made("h-1");
+    world.host("h-1").fault("suspendMachine", "before", Code.FailedPrecondition, 1, "r".repeat(1_000_000));
+    await a.call("SuspendSandbox", { id });
+    await world.clock.advance(1_000);
+    await a.gateway.settled();
+    const message = (await recordOf(id))?.errorMessage ?? "";
+    expect(message).toMatch(/^suspend did not complete: r/);
+    expect(message.length).toBeLessThan(5_000);
   });
 
   it("hinders no change of its sandbox by a phase that there is not", async () => {

@@ -8,6 +8,7 @@ import { type AuditEvent, type Machine, MachinePhase, type ReadyMachine } from "
 
 /** Characters of a message or of another text. */
 const TEXT_MAX = 1_000;
+const MESSAGE_MAX = 4_096;
 /** Machines made ahead that one host offers. */
 const READY_MAX = 1_000;
 const IMAGE_KEY = /^[a-z0-9-]{1,64}$/;
@@ -23,6 +24,9 @@ const phases: ReadonlySet<number> = new Set(
 );
 
 const text = (value: string): string => value.slice(0, TEXT_MAX);
+
+/** Why a host refused a call; it may name five paths of a sandbox. */
+export const reportedMessage = (message: string): string => message.slice(0, MESSAGE_MAX);
 
 /** A time of the host's clock; 0 where no machine can have it. */
 const time = (value: bigint, nowMs: number): bigint =>

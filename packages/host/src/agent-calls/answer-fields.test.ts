@@ -25,3 +25,16 @@ it.each([
 ])("refuses %j", (answer) => {
   expect(fieldsOf(answer, zero)).toBeUndefined();
 });
+
+it.each([
+  { runningServices: ["../../web"] },
+  { runningServices: ["w".repeat(64)] },
+  { runningServices: [7] },
+  { runningServices: "web" },
+  { runningServices: Array.from({ length: 9_900 }, (_, at) => `s${at}`) },
+  { startedServices: [""] },
+])("refuses services that no sandbox has: %j", (answer) => {
+  const services = { runningServices: [] as string[], startedServices: [] as string[] };
+  expect(fieldsOf({ runningServices: ["web"], ...answer }, services)).toBeUndefined();
+  expect(fieldsOf({ runningServices: ["web"] }, services)?.runningServices).toEqual(["web"]);
+});

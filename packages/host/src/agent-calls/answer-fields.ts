@@ -1,3 +1,5 @@
+import { isServiceName, limits } from "@cloche/protocol";
+
 /** Longer than any path or name that an agent reports. */
 const TEXT_LENGTH_MAX = 8_192;
 
@@ -9,15 +11,22 @@ export function fieldsOf<T extends object>(answer: Record<string, unknown>, zero
   const known = Object.entries(zero).map(
     ([name, without]) => [name, answer[name] ?? without, without] as const,
   );
-  if (!known.every(([, value, without]) => isAlike(value, without))) return undefined;
+  if (!known.every(([name, value, without]) => isAlike(name, value, without))) return undefined;
   return Object.fromEntries(known) as T;
 }
 
-function isAlike(value: unknown, without: unknown): boolean {
+function isAlike(name: string, value: unknown, without: unknown): boolean {
+  if (Array.isArray(without) && name.endsWith("Services")) return areServices(value);
   if (Array.isArray(without)) return Array.isArray(value) && value.every(isText);
   if (typeof without === "string") return isText(value);
   if (typeof without === "number") return typeof value === "number" && Number.isFinite(value) && value >= 0;
   return typeof value === typeof without;
 }
+
+/** Names of services go into records and checkpoints, which are kept: no more and no others than a sandbox can have. */
+const areServices = (value: unknown): boolean =>
+  Array.isArray(value) &&
+  value.length <= limits.servicesPerSandbox &&
+  value.every((name) => typeof name === "string" && isServiceName(name));
 
 const isText = (value: unknown): boolean => typeof value === "string" && value.length <= TEXT_LENGTH_MAX;
