@@ -237,6 +237,23 @@ describe("WakeSandbox", () => {
   });
 });
 
+describe("UseFileLink", () => {
+  it("notes the use of links that edges make, once, and of no others", async () => {
+    const sandboxId = await create();
+    const inMs = (ms: number) => BigInt(f.clock.nowMs() + ms);
+    const use = (linkId: string, expiresAtUnixMs: bigint) =>
+      client().useFileLink({ sandboxId, linkId, expiresAtUnixMs });
+    await use("a".repeat(22), inMs(604_800_000));
+    await expect(use("a".repeat(22), inMs(604_800_000))).rejects.toMatchObject({ code: Code.AlreadyExists });
+    for (const [id, expiry] of [
+      ["l".repeat(1_000_000), inMs(1_000)],
+      ["b", 2n ** 64n - 1n],
+      ["", inMs(1_000)],
+    ] as const)
+      await expect(use(id, expiry)).rejects.toMatchObject({ code: Code.InvalidArgument });
+  });
+});
+
 describe("key rotation", () => {
   it("tells everyone the new key before it signs, and drops old ones left out", async () => {
     const edge = watch();

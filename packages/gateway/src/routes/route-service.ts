@@ -1,6 +1,6 @@
 /** cloche.edge.v1.RouteService: routes, keys, wake-ups and one-time port links for the edge. */
 import { createHash } from "node:crypto";
-import { ClocheError, internalHeaders } from "@cloche/protocol";
+import { ClocheError, internalHeaders, limits } from "@cloche/protocol";
 import { RouteEvent_Kind, type RouteService } from "@cloche/protocol/edge";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
@@ -25,6 +25,10 @@ export interface RouteServiceDependencies {
   /** Aborts when the gateway closes: streams then end. */
   closed: AbortSignal;
 }
+
+const FILE_LINK_ID = /^[\w-]{1,64}$/;
+/** The edge's clock, which the expiry is of, may be ahead. */
+const FILE_LINK_MS_MAX = (limits.fileLinkSeconds + 60) * 1_000;
 
 export const linkTokenHash = (token: string): string => createHash("sha256").update(token).digest("hex");
 
@@ -71,9 +75,13 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
 
     useFileLink: ({ sandboxId, linkId, expiresAtUnixMs }) =>
       answering(async () => {
+        const expiresAtMs = Number(expiresAtUnixMs);
+        // Each used link is a row until it expires.
+        if (!FILE_LINK_ID.test(linkId) || expiresAtMs > needs.nowMs() + FILE_LINK_MS_MAX)
+          throw new ClocheError("invalid_argument", "no file link has such an id, or lasts so long");
         if ((await needs.records.get(sandboxId)) === undefined)
           throw new ClocheError("not_found", "the sandbox is deleted");
-        const link = { id: linkId, sandboxId, expiresAtMs: Number(expiresAtUnixMs) };
+        const link = { id: linkId, sandboxId, expiresAtMs };
         if (!(await needs.fileLinks.use(link, needs.nowMs())))
           throw new ClocheError("already_exists", "the link was used before");
         return {};
