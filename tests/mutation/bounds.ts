@@ -445,7 +445,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "fields of an agent's answer have the type that the host expects",
     file: "packages/host/src/agent-calls/answer-fields.ts",
-    find: "if (!known.every(([, value, without]) => isAlike(value, without))) return undefined;",
+    find: "if (!known.every(([name, value, without]) => isAlike(name, value, without))) return undefined;",
     replace: "void isAlike;",
     project: "unit",
     test: "packages/host/src/agent-calls/answer-fields.test.ts",
