@@ -176,4 +176,13 @@ export const memberDefences: readonly Defence[] = [
     test: "packages/gateway/src/hosts/host-directory.test.ts",
     named: "refuses a host that says of itself",
   },
+  {
+    what: "an edge notes the use of no link that edges do not make",
+    file: "packages/gateway/src/routes/route-service.ts",
+    find: "if (!FILE_LINK_ID.test(linkId) || expiresAtMs > needs.nowMs() + FILE_LINK_MS_MAX)",
+    replace: "if (sandboxId === FILE_LINK_ID.source + String(FILE_LINK_MS_MAX))",
+    project: "unit",
+    test: "packages/gateway/src/routes/route-service.test.ts",
+    named: "notes the use of links that edges make",
+  },
 ];
