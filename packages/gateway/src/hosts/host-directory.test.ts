@@ -91,7 +91,14 @@ describe("the registry", () => {
         ),
       ),
     );
-  const request = { hostId: "a", address: "a.example:7090", capacityMemoryMb: 1_024n };
+  const request = {
+    hostId: "a",
+    address: "a.example:7090",
+    capacityMemoryMb: 1_024n,
+    cpuClass: "x64-genuineintel-6-143-1f0c93ab.gvisor-20260905.0",
+    version: "0.1.0",
+    runtimes: ["gvisor", "qemu"],
+  };
 
   it("gives a host its lease, and tells it that it drains", async () => {
     const first = await client("a").registerHost(request);

@@ -12,7 +12,8 @@ const MESSAGE_MAX = 4_096;
 /** Machines made ahead that one host offers. */
 const READY_MAX = 1_000;
 const IMAGE_KEY = /^[a-z0-9-]{1,64}$/;
-const CPU_CLASS = /^[a-z0-9-]{0,128}$/;
+/** As a host's driver makes it, for example `x64-genuineintel-6-143-1f0c93ab.gvisor-20260905.0`. */
+const CPU_CLASS = /^[\w.+-]{0,128}$/;
 const PACK_ID = /^pack-[a-z0-9]{20}$/;
 /** As many as a checkpoint may have. */
 const PACKS_MAX = 65_534;
@@ -49,10 +50,13 @@ export function reportedMachine(machine: Machine, nowMs: number): Machine | unde
   };
 }
 
+/** Whether a host may have this class, whose members restore each other's memory. */
+export const isCpuClass = (value: string): boolean => CPU_CLASS.test(value);
+
 function isImage({ key, cpuClass, bytes, packs }: NonNullable<Machine["storedImage"]>): boolean {
   const isPack = ({ id, bytes: size }: { id: string; bytes: number }): boolean =>
     PACK_ID.test(id) && Number.isSafeInteger(size) && size >= 0;
-  const isRight = IMAGE_KEY.test(key) && CPU_CLASS.test(cpuClass) && Number.isSafeInteger(bytes);
+  const isRight = IMAGE_KEY.test(key) && isCpuClass(cpuClass) && Number.isSafeInteger(bytes);
   return isRight && packs.length <= PACKS_MAX && packs.every(isPack);
 }
 

@@ -11,6 +11,7 @@ import type { HostDescription, HostRecord, HostState } from "../database/hosts.t
 import { answering } from "../errors.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { HostDirectory } from "./host-directory.ts";
+import { isCpuClass } from "./host-reports.ts";
 
 /** `hostOf`: the id of the host that makes the call, from its certificate; undefined: the caller is no host. */
 export function registryService(
@@ -49,7 +50,6 @@ export function registryService(
 
 const ADDRESS_LENGTH_MAX = 300;
 const CAPACITY_MB_MAX = 2 ** 40;
-const CPU_CLASS = /^[a-z0-9-]{0,128}$/;
 const VERSION = /^[\w.+-]{0,64}$/;
 const RUNTIME = /^[a-z0-9-]{1,32}$/;
 const RUNTIMES_MAX = 8;
@@ -62,8 +62,8 @@ function describedHost(request: RegisterHostRequest): HostDescription {
     if (!isRight) throw new ClocheError("invalid_argument", what);
   };
   require(address.length <= ADDRESS_LENGTH_MAX && isAddress(address), "address must be host:port");
-  require(CPU_CLASS.test(cpuClass), "cpu_class must be at most 128 of a-z, 0-9 and -");
-  require(VERSION.test(version), "version must be at most 64 letters, digits, dots, + and -");
+  require(isCpuClass(cpuClass), "cpu_class must be at most 128 letters, digits and ._+-");
+  require(VERSION.test(version), "version must be at most 64 letters, digits and ._+-");
   require(capacityMemoryMb <= CAPACITY_MB_MAX, `capacity_memory_mb must be at most ${CAPACITY_MB_MAX}`);
   const areRuntimes = runtimes.length <= RUNTIMES_MAX && runtimes.every((one) => RUNTIME.test(one));
   require(areRuntimes, `runtimes must be at most ${RUNTIMES_MAX} words`);

@@ -69,7 +69,7 @@ export class FakeHost {
   storage = new FakeStorage();
   /** Puts suspended machines into storage at once. */
   stores = false;
-  cpuClass = "";
+  cpuClass = "x64-genuineintel-6-143-1f0c93ab.gvisor-20260905.0";
   /** The memory of each machine: a value that no newly started machine has, so that a kept memory can be recognised. */
   readonly memories = new Map<string, string>();
   /** The checkpoint that each machine's disk was made from. */
