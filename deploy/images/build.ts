@@ -11,12 +11,12 @@ import { chmod, copyFile, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { buildArtifacts } from "@cloche/host/setup";
+import { buildArtifacts } from "@cloche/artifacts";
 import { agentBuild } from "../../packages/app/src/agent-build.ts";
-import { DEBIAN_SUITE } from "../../packages/host/src/artifacts/debian-mirror.ts";
-import { debianSources } from "../../packages/host/src/artifacts/private-apt.ts";
-import { obtainArtifact } from "../../packages/host/src/artifacts/store.ts";
-import { DIES_WITH_US, run } from "../../packages/host/src/sys/run.ts";
+import { DEBIAN_SUITE } from "../../packages/artifacts/src/apt/debian-mirror.ts";
+import { debianSources } from "../../packages/artifacts/src/apt/private-apt.ts";
+import { obtainArtifact } from "../../packages/artifacts/src/store/store.ts";
+import { DIES_WITH_US, run } from "../../packages/base/src/commands/run.ts";
 import {
   ARTIFACTS_DIR,
   checkout,

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { BlobStore } from "../../packages/host/src/blob/blob-store.ts";
 import { openS3Store, parseS3Address } from "../../packages/host/src/blob/s3-store.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { blobStoreContract } from "../contracts/blob.ts";
 import { eventually } from "../fixtures/client.ts";
 import { emptyInventory, grown, inventory, tagOf } from "../fixtures/inventory.ts";

@@ -9,7 +9,7 @@ import type { ReadyHooks } from "../../packages/host/src/drivers/driver.ts";
 import { setUpHost } from "../../packages/host/src/setup.ts";
 import { childGroups } from "../../packages/host/src/drivers/cgroup.ts";
 import { GvisorDriver } from "../../packages/host/src/drivers/gvisor/driver.ts";
-import { obtainKeeper } from "../../packages/host/src/drivers/gvisor/keeper.ts";
+import { obtainKeeper } from "../../packages/artifacts/src/programs/programs.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
 import { listInstanceInventory } from "../fixtures/instance-inventory.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { silentLog } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, it } from "vitest";
-import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
+import { obtainNative } from "../../packages/artifacts/src/programs/programs.ts";
 import type { BlobStore } from "../../packages/host/src/blob/blob-store.ts";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts";

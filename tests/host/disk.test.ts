@@ -14,7 +14,7 @@ import { openTemplates } from "../../packages/host/src/disk/template.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
 import { listLoopDevices, listMounts } from "../../packages/host/src/sys/mounts.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { cannotRun, GIB, type Lab, MIB, openLab } from "./lab.ts";
 
 describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`, () => {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { silentLog, systemClock } from "@cloche/base";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { obtainGuard } from "../../packages/host/src/artifacts/native.ts";
+import { obtainGuard } from "../../packages/artifacts/src/programs/programs.ts";
 import { Cgroup, cgroupVersion, removeGroup } from "../../packages/host/src/drivers/cgroup.ts";
 import { Guard } from "../../packages/host/src/lease/guard.ts";
 import { bootMs } from "../../packages/host/src/lease/boot-clock.ts";

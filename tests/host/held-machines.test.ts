@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { obtainKeeper } from "../../packages/host/src/drivers/gvisor/keeper.ts";
+import { obtainKeeper } from "../../packages/artifacts/src/programs/programs.ts";
 import { goneLease, Unit, type UnitRecord } from "../../packages/host/src/drivers/gvisor/unit.ts";
 import { leaveSleeping } from "../fixtures/background.ts";
 import { HostLab } from "./host-lab.ts";

@@ -8,14 +8,15 @@ import { createLog, silentLog, systemClock } from "@cloche/base";
 import { defaults, newSandboxId } from "@cloche/protocol";
 import { type HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
-import { createHost, GvisorDriver, type Host, obtainKeeper } from "../../packages/host/src/index.ts";
+import { obtainKeeper } from "../../packages/artifacts/src/programs/programs.ts";
+import { createHost, GvisorDriver, type Host } from "../../packages/host/src/index.ts";
 import type { ClusterParts } from "../../packages/host/src/host-parts.ts";
 import type { HealthOptions } from "../../packages/host/src/drivers/health-watch.ts";
 import { childGroups } from "../../packages/host/src/drivers/cgroup.ts";
 import { clientOf, mortalGateways } from "../../packages/host/src/testing/fake-cluster.ts";
 import { type Answer, DataPlaneCaller, testKeys } from "../../packages/host/src/testing/data-plane-caller.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
-import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts";
+import { type HostSetup, setUpHost } from "../../packages/host/src/setup.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
 import { listInstanceInventory } from "../fixtures/instance-inventory.ts";
 import { agentBuild } from "../../packages/app/src/agent-build.ts";
@@ -37,7 +38,7 @@ export interface LabPlace {
 export class HostLab {
   readonly home: string;
   readonly tag: string;
-  readonly artifacts: HostArtifacts;
+  readonly artifacts: HostSetup;
   readonly #keeper: string;
   readonly #network: LabNetwork;
   readonly #ready: number;
@@ -50,7 +51,7 @@ export class HostLab {
 
   constructor(
     home: string,
-    artifacts: HostArtifacts,
+    artifacts: HostSetup,
     keeper: string,
     ready: number,
     health: HealthOptions | undefined,

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
-import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
+import { obtainNative } from "../../packages/artifacts/src/programs/programs.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
 import { countInstanceInventory, listInstanceInventory } from "../fixtures/instance-inventory.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";

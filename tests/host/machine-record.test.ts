@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { type MachineRecord, MachineRecordStore } from "../../packages/host/src/machines/machine-record.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { cannotRun } from "./lab.ts";
 
 test.skipIf(cannotRun)(

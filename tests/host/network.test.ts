@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { parseAllowedDomain } from "@cloche/protocol";
 import type { EgressReport } from "../../packages/host/src/network/egress-report.ts";
 import type { NetworkLease } from "../../packages/host/src/network/network.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { cannotRun, type Lab, openLab } from "./lab.ts";
 import { LineProcess } from "./line-process.ts";
 import type { NetworkCommand } from "./network-service.ts";

@@ -16,7 +16,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { identify } from "../../packages/host/src/drivers/process-identity.ts";
 import { mountAt } from "../../packages/host/src/sys/mounts.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { cgroupTrees } from "../../packages/host/src/sys/launch-place.ts";
 import { cannotRun, inHome, type Lab, openLab } from "./lab.ts";
 

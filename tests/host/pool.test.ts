@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { canReflink, closePool, openPool, poolSpace, trimPool } from "../../packages/host/src/pool/pool.ts";
 import { mountAt } from "../../packages/host/src/sys/mounts.ts";
 import { listInstanceInventory } from "../fixtures/instance-inventory.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { cannotRun, GIB, inHome, type Lab, openLab } from "./lab.ts";
 import { LineProcess } from "./line-process.ts";
 

@@ -6,10 +6,10 @@ import { request } from "node:http";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { createLog } from "@cloche/base";
-import { obtainAgentRoot } from "../../packages/host/src/artifacts/agent-root.ts";
-import { type BaseImage, obtainBaseImage } from "../../packages/host/src/artifacts/base-image.ts";
-import { obtainBaseRootfs } from "../../packages/host/src/artifacts/base-rootfs.ts";
-import { obtainBusybox } from "../../packages/host/src/artifacts/busybox.ts";
+import { obtainAgentRoot } from "../../packages/artifacts/src/rootfs/agent-root.ts";
+import { type BaseImage, obtainBaseImage } from "../../packages/artifacts/src/rootfs/base-image.ts";
+import { obtainBaseRootfs } from "../../packages/artifacts/src/rootfs/base-rootfs.ts";
+import { obtainBusybox } from "../../packages/artifacts/src/rootfs/busybox.ts";
 import type { SnapshotHooks, MachineFiles, RunningMachine } from "../../packages/host/src/drivers/driver.ts";
 import type { Accelerator } from "../../packages/host/src/drivers/qemu/command-line.ts";
 import {
@@ -18,7 +18,7 @@ import {
   type QemuDriverOptions,
 } from "../../packages/host/src/drivers/qemu/driver.ts";
 import { obtainVmPlatform, type VmPlatform } from "../../packages/host/src/drivers/qemu/platform.ts";
-import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
+import { obtainNative } from "../../packages/artifacts/src/programs/programs.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";

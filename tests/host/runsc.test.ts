@@ -18,14 +18,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import { changes } from "../../packages/host/src/artifacts/runsc-changes.ts";
-import { obtainRunsc } from "../../packages/host/src/artifacts/runsc.ts";
+import { changes } from "../../packages/artifacts/src/gvisor/runsc-changes.ts";
+import { obtainRunsc } from "../../packages/artifacts/src/gvisor/runsc.ts";
 import {
   EXPECTED_SHA256,
   PINNED,
   readManifest,
   sha256Of,
-} from "../../packages/host/src/artifacts/runsc-build.ts";
+} from "../../packages/artifacts/src/gvisor/runsc-build.ts";
 
 const fixture = (name: string): string => fileURLToPath(new URL(`fixtures/${name}`, import.meta.url));
 const lists = ["runsc/boot/filter/config", "runsc/fsgofer/filter/config"];

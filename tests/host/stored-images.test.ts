@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
-import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
+import { obtainNative } from "../../packages/artifacts/src/programs/programs.ts";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts";
 import { TemplateBases } from "../../packages/host/src/checkpoint/template-bases.ts";

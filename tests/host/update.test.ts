@@ -4,10 +4,10 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { installedVersions, PrivateApt } from "../../packages/host/src/artifacts/private-apt.ts";
-import { checkArtifacts, type Updatable, updateArtifacts } from "../../packages/host/src/artifacts/update.ts";
-import { currentVersioned, obtainVersioned } from "../../packages/host/src/artifacts/versioned.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { installedVersions, PrivateApt } from "../../packages/artifacts/src/apt/private-apt.ts";
+import { checkArtifacts, type Updatable, updateArtifacts } from "../../packages/artifacts/src/update.ts";
+import { currentVersioned, obtainVersioned } from "../../packages/artifacts/src/store/versioned.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 
 let folder: string;
 let cache: string;

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { OciLayout } from "../../deploy/images/oci-layout.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { buildPause, type NodePrograms } from "./programs.ts";
 
 const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url));

@@ -3,11 +3,11 @@
 // meanwhile, 0.7 GB after. CLOCHE_KUBERNETES_PROGRAMS names a folder that has these already.
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { obtainGo, packageCounter } from "../../packages/host/src/artifacts/go-tools.ts";
-import { unpackPrivateDebs } from "../../packages/host/src/artifacts/private-deb.ts";
-import { inStep, type Progress } from "../../packages/host/src/artifacts/step.ts";
-import { obtainArtifact } from "../../packages/host/src/artifacts/store.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { obtainGo, packageCounter } from "../../packages/artifacts/src/gvisor/go-tools.ts";
+import { unpackPrivateDebs } from "../../packages/artifacts/src/apt/private-deb.ts";
+import { inStep, type Progress } from "../../packages/base/src/setup-step.ts";
+import { obtainArtifact } from "../../packages/artifacts/src/store/store.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 
 const TOOLCHAIN = "go1.26.8";
 const KUBERNETES = "1.37.2";

@@ -3,7 +3,7 @@
 import { chown, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 import { ensurePostgres } from "../fixtures/postgres.ts";
 
 export interface LabDatabase {

@@ -9,7 +9,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { readJsonFile } from "@cloche/base";
-import type { Progress } from "../../packages/host/src/artifacts/step.ts";
+import type { Progress } from "../../packages/base/src/setup-step.ts";
 import type { Target } from "../conformance/wire.ts";
 import { sweep, tagOf } from "../fixtures/inventory.ts";
 import { repositoryRoot, runCommand } from "../fixtures/service.ts";

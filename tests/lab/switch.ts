@@ -13,7 +13,7 @@ import {
   enableForwarding,
   type ForwardingPlace,
 } from "../../packages/host/src/network/ip-forward.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 
 const NAMESPACES = "/run/netns";
 /** RFC 2544's range for tests between networks: no network that a computer is in has it. A lab takes a /24 of its first half. */

@@ -2,9 +2,9 @@
 // The module's checksum is pinned here; it covers the module's go.sum, and so everything that is compiled.
 import { mkdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { obtainGo } from "../../packages/host/src/artifacts/go-tools.ts";
-import { inStep, type Progress } from "../../packages/host/src/artifacts/step.ts";
-import { obtainArtifact } from "../../packages/host/src/artifacts/store.ts";
+import { obtainGo } from "../../packages/artifacts/src/gvisor/go-tools.ts";
+import { inStep, type Progress } from "../../packages/base/src/setup-step.ts";
+import { obtainArtifact } from "../../packages/artifacts/src/store/store.ts";
 
 const PINNED = {
   module: "github.com/versity/versitygw",

@@ -249,11 +249,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "an artifact that a suspended sandbox needs stays in the cache",
-    file: "packages/host/src/artifacts/prune.ts",
+    file: "packages/artifacts/src/store/prune.ts",
     find: "if (!named.has(one.key) && ",
     replace: "if (named.size >= 0 && ",
     project: "unit",
-    test: "packages/host/src/artifacts/prune.test.ts",
+    test: "packages/artifacts/src/store/prune.test.ts",
   },
   {
     what: "clients' inner headers stay behind",

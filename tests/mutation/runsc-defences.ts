@@ -4,7 +4,7 @@ import type { Defence } from "./defence.ts";
 export const runscDefences: readonly Defence[] = [
   {
     what: "gVisor's sources have the pinned checksum",
-    file: "packages/host/src/artifacts/runsc-build.ts",
+    file: "packages/artifacts/src/gvisor/runsc-build.ts",
     find: "if (sum !== PINNED.sum || dir === undefined)",
     replace: "if (dir === undefined)",
     project: "host",
@@ -13,16 +13,16 @@ export const runscDefences: readonly Defence[] = [
   },
   {
     what: "gVisor's sources are changed only where they read as expected",
-    file: "packages/host/src/artifacts/runsc-changes.ts",
+    file: "packages/artifacts/src/gvisor/runsc-changes.ts",
     find: "if (parts.length !== 2)",
     replace: "if (parts.length > 9)",
     project: "unit",
-    test: "packages/host/src/artifacts/runsc-changes.test.ts",
+    test: "packages/artifacts/src/gvisor/runsc-changes.test.ts",
     named: "refuses sources that read otherwise",
   },
   {
     what: "a build of gVisor sees nothing of the user's environment",
-    file: "packages/host/src/artifacts/go-tools.ts",
+    file: "packages/artifacts/src/gvisor/go-tools.ts",
     find: "onlyEnv: true,",
     replace: "",
     project: "host",
@@ -31,7 +31,7 @@ export const runscDefences: readonly Defence[] = [
   },
   {
     what: "an old gVisor is refused",
-    file: "packages/host/src/artifacts/runsc-own.ts",
+    file: "packages/artifacts/src/gvisor/runsc-own.ts",
     find: "if (dayText(version.released) < OLDEST_RELEASE)",
     replace: "if (false)",
     project: "host",
@@ -40,7 +40,7 @@ export const runscDefences: readonly Defence[] = [
   },
   {
     what: "a gVisor of another architecture is refused by name",
-    file: "packages/host/src/artifacts/runsc-own.ts",
+    file: "packages/artifacts/src/gvisor/runsc-own.ts",
     find: "if (MACHINES[machine] !== process.arch)",
     replace: "if (false)",
     project: "host",
@@ -49,7 +49,7 @@ export const runscDefences: readonly Defence[] = [
   },
   {
     what: "a gVisor without its sidecars is refused",
-    file: "packages/host/src/artifacts/runsc-own.ts",
+    file: "packages/artifacts/src/gvisor/runsc-own.ts",
     find: "  await checkSidecars(path, version);",
     replace: "",
     project: "host",
@@ -58,7 +58,7 @@ export const runscDefences: readonly Defence[] = [
   },
   {
     what: "a killed build of gVisor takes its compilers with it",
-    file: "packages/host/src/artifacts/go-tools.ts",
+    file: "packages/artifacts/src/gvisor/go-tools.ts",
     find: "run([...DIES_WITH_US, program, ...words]",
     replace: "run([program, ...words]",
     project: "host",
@@ -67,7 +67,7 @@ export const runscDefences: readonly Defence[] = [
   },
   {
     what: "a build of gVisor asks for its space first",
-    file: "packages/host/src/artifacts/runsc-build.ts",
+    file: "packages/artifacts/src/gvisor/runsc-build.ts",
     find: "if (free < SPACE_BYTES)",
     replace: "if (false)",
     project: "host",

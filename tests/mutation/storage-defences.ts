@@ -142,15 +142,15 @@ export const storageDefences: readonly Defence[] = [
   },
   {
     what: "a start takes what is there without asking the mirror",
-    file: "packages/host/src/artifacts/versioned.ts",
+    file: "packages/artifacts/src/store/versioned.ts",
     find: "return newest;",
     replace: "return undefined;",
     project: "unit",
-    test: "packages/host/src/artifacts/versioned.test.ts",
+    test: "packages/artifacts/src/store/versioned.test.ts",
   },
   {
     what: "packages of an artifact are compared with the mirror's",
-    file: "packages/host/src/artifacts/private-apt.ts",
+    file: "packages/artifacts/src/apt/private-apt.ts",
     find: 'installed !== "" && installed !== available',
     replace: "false",
     project: "host",

@@ -41,8 +41,10 @@ const capabilities: readonly Capability[] = [
   },
   {
     name: "child processes",
-    usedBy: imports("node:child_process", "child_process"),
+    usedBy: imports("node:child_process", "child_process", "@cloche/base/run", "@cloche/base/file-lock"),
     allowedIn: [
+      "packages/base/src/commands/",
+      "packages/artifacts/",
       "packages/host/",
       "packages/app/",
       "packages/cli/",

@@ -10,7 +10,8 @@ const mayImport: Record<string, readonly string[]> = {
   gateway: ["protocol", "base"],
   edge: ["protocol", "base"],
   trust: ["protocol", "base"],
-  host: ["protocol", "base"],
+  artifacts: ["protocol", "base"],
+  host: ["protocol", "base", "artifacts"],
   // Bundled into one small file that starts with every sandbox: nothing of the servers' plumbing.
   agent: ["protocol"],
   sdk: ["protocol"],

@@ -5,7 +5,7 @@ import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { Outside } from "../fixtures/outside.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
+import { run } from "../../packages/base/src/commands/run.ts";
 
 const { PUBLIC, OTHER } = Outside;
 let outside: Outside;

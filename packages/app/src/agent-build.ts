@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { buildAgent } from "@cloche/agent/build";
 import { addonSources, buildAddon } from "@cloche/agent/build-addon";
 import { buildNative, nativeSources } from "@cloche/agent/build-native";
-import type { AgentBuild } from "@cloche/host/setup";
+import type { AgentBuild } from "@cloche/artifacts";
 
 /** How the host gets the agent's files: from the sources of this checkout. */
 export const agentBuild: AgentBuild = {

@@ -20,13 +20,13 @@ import {
   type Runtime,
   type VmPlatform,
 } from "@cloche/host";
-import type { HostArtifacts } from "@cloche/host/setup";
+import type { HostSetup } from "@cloche/host/setup";
 import { ClocheError, defaults } from "@cloche/protocol";
 import type { ProgressPrinter } from "./progress.ts";
 
 export interface DriverParts {
   config: Config;
-  artifacts: HostArtifacts;
+  artifacts: HostSetup;
   tag: string;
   network: Network;
   progress: ProgressPrinter;

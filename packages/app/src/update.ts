@@ -1,6 +1,6 @@
 /** `update`: makes old artifacts of this machine again; `--check` only lists them. The running service is not affected. */
+import { type ArtifactState, checkForUpdates, makeUpdates } from "@cloche/artifacts";
 import type { Config } from "@cloche/base";
-import { type ArtifactState, checkForUpdates, makeUpdates } from "@cloche/host/setup";
 import { agentBuild } from "./agent-build.ts";
 import { terminalProgress } from "./progress.ts";
 

@@ -25,3 +25,4 @@ export { eachPatiently } from "./each-patiently.ts";
 export { regularly } from "./regularly.ts";
 export { Looks } from "./looks.ts";
 export { readLine } from "./read-line.ts";
+export { inStep, type Progress, SetupError } from "./setup-step.ts";

@@ -3,6 +3,7 @@ import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { type Pruned, pruneArtifacts, SANDBOX_RESOLVER, stayInUse } from "@cloche/artifacts";
 import {
   boundedLog,
   type Config,
@@ -21,18 +22,8 @@ import {
   type Network,
   openNetwork,
   type Runtime,
-  SANDBOX_RESOLVER,
 } from "@cloche/host";
-import {
-  careForPool,
-  closePool,
-  type HostArtifacts,
-  mountUsers,
-  type Pruned,
-  pruneArtifacts,
-  setUpHost,
-  stayInUse,
-} from "@cloche/host/setup";
+import { careForPool, closePool, type HostSetup, mountUsers, setUpHost } from "@cloche/host/setup";
 import { agentBuild } from "../agent-build.ts";
 import { makeDrivers } from "../drivers.ts";
 import type { GvisorStatus } from "../gvisor-age.ts";
@@ -48,7 +39,7 @@ export interface MachinesNeeds {
   /** Parts of the host that do not come from this computer. */
   host: Pick<HostParts, "blobs"> & Partial<HostParts>;
   /** Makes the parts of a host in a cluster; undefined on a single machine. */
-  cluster?(own: Pick<HostArtifacts, "guard" | "native"> & { runDir: string; tag: string }): ClusterParts;
+  cluster?(own: Pick<HostSetup, "guard" | "native"> & { runDir: string; tag: string }): ClusterParts;
   /** Called with the host before it starts. */
   made?(host: Host): Promise<void>;
 }
@@ -123,7 +114,7 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
   };
 }
 
-async function openArtifacts({ config, log, progress, stops }: MachinesNeeds): Promise<HostArtifacts> {
+async function openArtifacts({ config, log, progress, stops }: MachinesNeeds): Promise<HostSetup> {
   const artifacts = await setUpHost({
     home: config.home,
     cache: config.cache,
@@ -156,7 +147,7 @@ async function startNetwork(
   { config, log, progress, stops }: MachinesNeeds,
   tag: string,
   runDir: string,
-  { native }: HostArtifacts,
+  { native }: HostSetup,
 ): Promise<Network> {
   stops.add("run folder", async () => {
     if (stops.suspend) await removeEmptyFolder(runDir);

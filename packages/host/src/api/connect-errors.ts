@@ -1,9 +1,9 @@
 // Maps thrown errors to ClocheError, and ClocheError to Connect's errors.
+import { CommandError } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import { ConnectError } from "@connectrpc/connect";
 import { NativeError } from "../sys/native.ts";
-import { CommandError } from "../sys/run.ts";
 
 /** Of a joined error (a step and its undo failed), the first is public: it is the cause. */
 export function publicError(thrown: unknown): ClocheError {

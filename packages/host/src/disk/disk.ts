@@ -9,9 +9,9 @@
 // Files, mounts and loop devices survive a crash. To attach a disk again at the same place succeeds.
 import { open, rename, stat, truncate } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
+import { CommandError, run } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
 import { type Native, NativeError } from "../sys/native.ts";
-import { CommandError, run } from "../sys/run.ts";
 
 const MS_NOSUID = 2;
 const MS_NODEV = 4;

@@ -1,11 +1,11 @@
 // The base image on the pool, in all requested sizes: `<pool>/templates/<key>-<mb>.ext4`. New disks are clones of these.
 import { mkdir, readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { BaseImage } from "../artifacts/base-image.ts";
-import { inStep, type Progress } from "../artifacts/step.ts";
+import type { BaseImage } from "@cloche/artifacts";
+import { inStep, type Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
 import type { Pool } from "../pool/pool.ts";
 import type { Native } from "../sys/native.ts";
-import { run } from "../sys/run.ts";
 import { exists, SizedImages } from "./sized-images.ts";
 
 const COPY_DEADLINE_MS = 10 * 60_000;

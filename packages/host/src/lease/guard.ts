@@ -18,7 +18,7 @@ import { bootMs } from "./boot-clock.ts";
 import type { Native } from "../sys/native.ts";
 
 export interface GuardParts {
-  /** The compiled guard (artifacts/native.ts). */
+  /** The compiled guard (artifacts/src/programs/programs.ts). */
   program: string;
   /** Made when missing. Its path must be short, because a socket lies in it. */
   directory: string;

@@ -4,7 +4,7 @@
 // The markers in `runDir` survive a crash. A boot resets the setting, so markers of an earlier boot do not count.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { withFileLock } from "../sys/file-lock.ts";
+import { withFileLock } from "@cloche/base/file-lock";
 
 const SYSCTL = "/proc/sys/net/ipv4/ip_forward";
 const BOOT_ID = "/proc/sys/kernel/random/boot_id";

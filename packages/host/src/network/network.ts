@@ -11,10 +11,9 @@
 import { mkdir, readFile, rm } from "node:fs/promises";
 import { randomInt } from "node:crypto";
 import { dirname } from "node:path";
-import { apart, writeDurably } from "@cloche/base";
+import { apart, inStep, type Progress, writeDurably } from "@cloche/base";
+import { withFileLock } from "@cloche/base/file-lock";
 import type { Egress } from "@cloche/protocol";
-import { withFileLock } from "../sys/file-lock.ts";
-import { inStep, type Progress } from "../artifacts/step.ts";
 import type { Native } from "../sys/native.ts";
 import {
   parseSubnet,

@@ -1,6 +1,6 @@
 // The nft rules of the router namespace and of the host, as text for `nft -f`. Pure. Loading them again replaces the rules and
 // keeps the elements of the sets, so that a restart of the service changes nothing for running sandboxes.
-import { SANDBOX_RESOLVER } from "../artifacts/base-settings.ts";
+import { SANDBOX_RESOLVER } from "@cloche/artifacts";
 import { type Subnet, uplinkAddresses } from "./address.ts";
 import { type ConnectionShares, connectionShares } from "./connection-shares.ts";
 import { type NetworkNames, networkNames } from "./names.ts";

@@ -9,13 +9,13 @@ import { mkdir, open, readFile, rename, rm, stat, statfs, truncate, writeFile } 
 import { realpathSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { inStep, type Progress, SetupError } from "@cloche/base";
+import { run } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
-import { inStep, type Progress, SetupError } from "../artifacts/step.ts";
 import { besideHost, type LaunchPlace } from "../sys/launch-place.ts";
 import { mountUsers } from "../sys/mount-users.ts";
 import { listLoopDevices, mountAt } from "../sys/mounts.ts";
 import type { Native } from "../sys/native.ts";
-import { run } from "../sys/run.ts";
 
 export interface Pool {
   readonly dir: string;

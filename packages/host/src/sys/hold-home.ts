@@ -2,7 +2,7 @@
 // Kubernetes two pods may overlap (a forced deletion, an update with maxSurge): the second waits here for the first.
 // Owns <home>/run/host.lock, an flock that the kernel releases when its holder dies.
 import { join } from "node:path";
-import { withFileLock } from "./file-lock.ts";
+import { withFileLock } from "@cloche/base/file-lock";
 
 /** Resolves when this process holds the home. The returned function releases it, as the end of the process does. */
 export async function holdHome(home: string, onWait: () => void): Promise<() => Promise<void>> {

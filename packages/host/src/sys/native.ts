@@ -12,8 +12,8 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { getSystemErrorName } from "node:util";
+import { SYSTEM_PATH } from "@cloche/base/run";
 import { besideHost, type Command, type LaunchPlace } from "./launch-place.ts";
-import { SYSTEM_PATH } from "./run.ts";
 
 /** A failed kernel operation. `errno`: its name, such as EBUSY, ENOSPC, EUCLEAN. Private: it names host paths. */
 export class NativeError extends Error {
@@ -83,7 +83,7 @@ export class Native {
   #nextId = 1;
   readonly #pending = new Map<string, Pending>();
 
-  /** `program`: the compiled cloche-sys (artifacts/native.ts). `place`: the place where it and its programs run. */
+  /** `program`: the compiled cloche-sys (artifacts/src/programs/programs.ts). `place`: the place where it and its programs run. */
   constructor(program: string, place: LaunchPlace = besideHost) {
     this.#program = program;
     this.#place = place;

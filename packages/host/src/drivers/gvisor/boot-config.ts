@@ -2,9 +2,9 @@
 import { createHash } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { LISTEN_FD } from "@cloche/artifacts";
 import { channelKeyOf } from "@cloche/base";
 import { defaults } from "@cloche/protocol";
-import { LISTEN_FD } from "../../artifacts/agent-root.ts";
 import { SLOT_MOUNT } from "./bundle.ts";
 
 export const bootConfig = (secret: string): object => ({

@@ -1,7 +1,7 @@
 // The OCI bundle of one runsc sandbox: the agent on its shared read-only root, the slot directory at /mnt.
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { AGENT_CLOCK, AGENT_DIR } from "../../artifacts/agent-root.ts";
+import { AGENT_CLOCK, AGENT_DIR } from "@cloche/artifacts";
 import { type CgroupLimits, type CpuWeight, ociResources } from "../cgroup.ts";
 
 export interface AgentRoot {

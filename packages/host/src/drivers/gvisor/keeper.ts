@@ -1,51 +1,10 @@
-// Compiles the native keeper (native/keeper/main.c) at set-up, and calls it.
-import { readdir, readFile, rm } from "node:fs/promises";
-import { fileURLToPath } from "node:url";
-import { join } from "node:path";
-import { compileFlags } from "../../artifacts/compile-flags.ts";
-import { inStep, type Progress } from "../../artifacts/step.ts";
-import { obtainArtifact } from "../../artifacts/store.ts";
+// Calls the native keeper (native/keeper/main.c).
+import { readFile, rm } from "node:fs/promises";
+import { CommandError } from "@cloche/base/run";
 import type { Native } from "../../sys/native.ts";
-import { CommandError, run } from "../../sys/run.ts";
-
-const SOURCES_DIR = fileURLToPath(new URL("../../../../../native", import.meta.url));
-const PROGRAMS = [
-  { name: "keeper", folder: "keeper" },
-  { name: "runsc-probe", folder: "gvisor" },
-] as const;
 
 /** Ample: a command takes a quarter of a second on an idle computer. */
 const DEADLINE_MS = 180_000;
-
-/** Path of the compiled keeper, from the cache if it is there. The program of probe.ts lies beside it. */
-export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
-  const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
-  return inStep(progress, "machine keeper", repair, async () => {
-    const programs = await Promise.all(
-      PROGRAMS.map(async ({ name, folder }) => ({ name, folder, files: await filesOf(folder) })),
-    );
-    const texts = await Promise.all(
-      programs.flatMap(({ files }) => files).map((path) => readFile(path, "utf8")),
-    );
-    const inputs = { texts, architecture: process.arch };
-    const artifact = await obtainArtifact(
-      cache,
-      {
-        kind: "keeper",
-        inputs,
-        build: async (dir) => {
-          for (const { name, folder, files } of programs) {
-            const flags = [...(await compileFlags(join(SOURCES_DIR, folder))), "-static"];
-            const sources = files.filter((path) => path.endsWith(".c"));
-            await run(["gcc", ...flags, "-o", join(dir, name), ...sources]);
-          }
-        },
-      },
-      progress,
-    );
-    return join(artifact.path, "keeper");
-  });
-}
 
 /** The files of one unit that the keeper writes. */
 export interface KeeperFiles {
@@ -94,16 +53,7 @@ export class Keeper {
       deadlineMs,
     });
     if (exitCode === 0) return;
-    const said = await readFile(outFile, "utf8").catch(() => "");
-    throw new CommandError(argv, exitCode, `exit code ${exitCode}`, said);
+    const output = await readFile(outFile, "utf8").catch(() => "");
+    throw new CommandError(argv, exitCode, `exit code ${exitCode}`, output);
   }
-}
-
-/** Sources and headers of a folder of C programs, sorted. */
-async function filesOf(folder: string): Promise<string[]> {
-  const names = await readdir(join(SOURCES_DIR, folder));
-  return names
-    .filter((name) => /\.[ch]$/.test(name))
-    .sort()
-    .map((name) => join(SOURCES_DIR, folder, name));
 }

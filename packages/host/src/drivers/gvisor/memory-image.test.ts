@@ -2,8 +2,8 @@ import { execFileSync } from "node:child_process";
 import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { CommandError } from "@cloche/base/run";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { CommandError } from "../../sys/run.ts";
 import { ImageMismatchError } from "../driver.ts";
 import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
 

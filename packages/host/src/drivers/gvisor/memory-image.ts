@@ -4,9 +4,9 @@
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { CommandError } from "@cloche/base/run";
 import { createDurably, readJsonFile } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import { CommandError } from "../../sys/run.ts";
 import { ImageMismatchError } from "../driver.ts";
 import { requirePlainFiles } from "../plain-files.ts";
 import type { MadeWith } from "./pool/template.ts";

@@ -1,7 +1,7 @@
 // The directory below which units' slots lie: a shared mount point, so that disks mounted there reach the sandboxes.
 import { mkdir } from "node:fs/promises";
+import { run } from "@cloche/base/run";
 import { listMounts, mountAt } from "../../sys/mounts.ts";
-import { run } from "../../sys/run.ts";
 
 /** Repeatable. */
 export async function shareMounts(dir: string): Promise<void> {

@@ -1,6 +1,6 @@
 // Maps a failed snapshot to the error that the user gets.
+import { CommandError } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
-import { CommandError } from "../../sys/run.ts";
 
 /** The sentry's message for an open deleted file that it cannot save. The users' root is fs/ of the disk. */
 const DELETED_FILE =

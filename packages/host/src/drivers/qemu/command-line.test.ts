@@ -1,5 +1,5 @@
+import { vmArch } from "@cloche/artifacts";
 import { describe, expect, it } from "vitest";
-import { vmArch } from "../../artifacts/vm-arch.ts";
 import { qemuCommandLine } from "./command-line.ts";
 import { shapeOf } from "./shape.ts";
 

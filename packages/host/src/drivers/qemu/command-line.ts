@@ -1,7 +1,6 @@
 // The command line of QEMU, which defines a machine's hardware. A snapshot fits only the same hardware, so everything here is
 // part of a platform's key (platform.ts). All paths are inside the jail (native/vm/vm-launch.c), equal in every machine.
-import type { VmArch } from "../../artifacts/vm-arch.ts";
-import { guestNetwork } from "../../artifacts/guest-network.ts";
+import { guestNetwork, type VmArch } from "@cloche/artifacts";
 
 export type Accelerator = "kvm" | "tcg";
 

@@ -1,9 +1,8 @@
 import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { vmArch, type VmArch, type VmKernel } from "@cloche/artifacts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type VmArch, vmArch } from "../../artifacts/vm-arch.ts";
-import type { VmKernel } from "../../artifacts/vm-kernel.ts";
 import { bootOnce, probeKvm } from "./kvm-probe.ts";
 
 let dir = "";

@@ -4,11 +4,9 @@ import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { probeRoot, type VmArch, type VmKernel } from "@cloche/artifacts";
+import { CommandError, run } from "@cloche/base/run";
 import { readJsonFile, writeDurably } from "@cloche/base";
-import type { VmArch } from "../../artifacts/vm-arch.ts";
-import { probeRoot } from "../../artifacts/vm-first-root.ts";
-import type { VmKernel } from "../../artifacts/vm-kernel.ts";
-import { CommandError, run } from "../../sys/run.ts";
 import type { Accelerator } from "./command-line.ts";
 
 const MARKER = "CLOCHE-GUEST-RUNS";

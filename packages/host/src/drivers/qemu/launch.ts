@@ -1,9 +1,9 @@
 // Starts QEMU in its jail (native/vm/vm-launch.c). The process is not our child and outlives the service.
-import { run } from "../../sys/run.ts";
+import { guestNetwork } from "@cloche/artifacts";
+import { run } from "@cloche/base/run";
 import { identify, type ProcessIdentity } from "../process-identity.ts";
 import { type CommandLineOptions, qemuCommandLine } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
-import { guestNetwork } from "../../artifacts/guest-network.ts";
 
 export interface LaunchOptions {
   readonly id: string;

@@ -3,18 +3,25 @@
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
+import {
+  type AgentRoot,
+  ensureHostPackages,
+  guestNetwork,
+  obtainVmFirstRoot,
+  obtainVmKernel,
+  obtainVmSystemImage,
+  obtainVmTools,
+  vmArch,
+  type VmArch,
+  type VmFirstRoot,
+  type VmKernel,
+  type VmSystemImage,
+  type VmTools,
+} from "@cloche/artifacts";
+import type { Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
-import type { AgentRoot } from "../../artifacts/agent-root.ts";
-import { ensureHostPackages } from "../../artifacts/host-packages.ts";
-import type { Progress } from "../../artifacts/step.ts";
-import { type VmArch, vmArch } from "../../artifacts/vm-arch.ts";
-import { obtainVmFirstRoot, type VmFirstRoot } from "../../artifacts/vm-first-root.ts";
-import { obtainVmKernel, type VmKernel } from "../../artifacts/vm-kernel.ts";
-import { obtainVmSystemImage, type VmSystemImage } from "../../artifacts/vm-system-image.ts";
-import { obtainVmTools, type VmTools } from "../../artifacts/vm-tools.ts";
-import { run } from "../../sys/run.ts";
 import { type Accelerator, qemuCommandLine, type VmShape } from "./command-line.ts";
-import { guestNetwork } from "../../artifacts/guest-network.ts";
 import { type KvmVerdict, probeKvm } from "./kvm-probe.ts";
 
 /** Raise when the layout of snapshot directories changes. */

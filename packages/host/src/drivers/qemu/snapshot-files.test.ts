@@ -1,7 +1,7 @@
 import { mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
+import { vmArch } from "@cloche/artifacts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { vmArch } from "../../artifacts/vm-arch.ts";
 import { ImageMismatchError } from "../driver.ts";
 import type { VmPlatform } from "./platform.ts";
 import { openSnapshot, sealSnapshot, type SnapshotManifest, snapshotPaths } from "./snapshot-files.ts";

@@ -6,9 +6,9 @@
 // Nothing here outlives the namespace, which network/ makes and removes.
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { guestNetwork } from "@cloche/artifacts";
 import type { NetworkLease } from "../network-slots.ts";
 import type { VmEnvironment } from "./environment.ts";
-import { guestNetwork } from "../../artifacts/guest-network.ts";
 
 /** Repeatable: the slot may already have a tap. `dir`: the machine's directory, for error output. */
 export async function prepareTap(

@@ -9,8 +9,8 @@
 import { randomBytes, createHash } from "node:crypto";
 import { chmod, chown, copyFile, mkdir, readdir, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { LISTEN_FD } from "@cloche/artifacts";
 import { channelKeyOf, CleanupStack, syncFile } from "@cloche/base";
-import { LISTEN_FD } from "../../artifacts/agent-root.ts";
 import { askAgent } from "../../agent-calls/agent-answer.ts";
 import { vmFiles, type VmShape } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";

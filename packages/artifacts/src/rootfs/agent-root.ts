@@ -3,11 +3,11 @@
 import { createHash } from "node:crypto";
 import { chmod, copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { inStep, type Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
 import { defaults } from "@cloche/protocol";
-import { run } from "../sys/run.ts";
 import { SANDBOX_RESOLVER } from "./base-settings.ts";
-import { inStep, type Progress } from "./step.ts";
-import { type Artifact, obtainArtifact } from "./store.ts";
+import { type Artifact, obtainArtifact } from "../store/store.ts";
 
 const RECIPE = 2;
 const NODE = "/bin/node";

@@ -2,7 +2,7 @@
 // changes a source of the computer.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { run } from "../sys/run.ts";
+import { run } from "@cloche/base/run";
 import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
 
 const FETCH_DEADLINE_MS = 10 * 60_000;

@@ -1,20 +1,19 @@
 // `cloche update`: finds artifacts made of Debian packages that are older than the mirror's, and builds them anew. Not used at a start.
 // New artifacts are made beside the old, which sandboxes and this service go on using; the next start uses the new ones.
 import { join } from "node:path";
-import { rfc3339 } from "@cloche/base";
-import { type BaseRootfsInputs, baseRootfsRequest, DPKG_STATUS } from "./base-rootfs.ts";
-import { busyboxPackages, busyboxRequest } from "./busybox.ts";
-import { withFileLock } from "../sys/file-lock.ts";
-import { debianSources, installedVersions, type PackageChange, PrivateApt } from "./private-apt.ts";
-import { inStep, type Progress } from "./step.ts";
-import { vmArch } from "./vm-arch.ts";
-import { vmKernelPackages, vmKernelRequest } from "./vm-kernel.ts";
+import { inStep, type Progress, rfc3339 } from "@cloche/base";
+import { withFileLock } from "@cloche/base/file-lock";
+import { type BaseRootfsInputs, baseRootfsRequest, DPKG_STATUS } from "./rootfs/base-rootfs.ts";
+import { busyboxPackages, busyboxRequest } from "./rootfs/busybox.ts";
+import { debianSources, installedVersions, type PackageChange, PrivateApt } from "./apt/private-apt.ts";
+import { vmArch } from "./vm/vm-arch.ts";
+import { vmKernelPackages, vmKernelRequest } from "./vm/vm-kernel.ts";
 import {
   currentVersioned,
   rebuildVersioned,
   type VersionedArtifact,
   type VersionedRequest,
-} from "./versioned.ts";
+} from "./store/versioned.ts";
 
 /** Time to fetch the mirror's lists, 14 MB for all three suites. */
 const LISTS_DEADLINE_MS = 120_000;

@@ -1,5 +1,5 @@
 // Runs independent steps of set-up at the same time. Shown as one step whose details name both; their lines come in any order.
-import type { Progress } from "./step.ts";
+import type { Progress } from "@cloche/base";
 
 /** A step that took at least this long gets a line with its time. */
 const LONG_MS = 2_000;

@@ -3,7 +3,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { DIES_WITH_US, run } from "../sys/run.ts";
+import { DIES_WITH_US, run } from "@cloche/base/run";
 import type { Go } from "./go-tools.ts";
 
 const GENERATOR = fileURLToPath(new URL("../../../../native/gvisor/seccomp.go", import.meta.url));

@@ -2,7 +2,8 @@
 // Laid out as it will lie on the disk: `fs/` is the user's root, `cloche/` (0700, empty) the agent's own data.
 import { chmod, copyFile, mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
-import { DIES_WITH_US, run } from "../sys/run.ts";
+import { inStep, type Progress } from "@cloche/base";
+import { DIES_WITH_US, run } from "@cloche/base/run";
 import {
   addUser,
   lightenLoginShells,
@@ -10,11 +11,10 @@ import {
   SANDBOX_RESOLVER,
   writeSettings,
 } from "./base-settings.ts";
-import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
-import { installedVersions } from "./private-apt.ts";
-import { inStep, type Progress } from "./step.ts";
-import { type Artifact, obtainArtifact } from "./store.ts";
-import { ageText, obtainVersioned, type VersionedRequest } from "./versioned.ts";
+import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "../apt/debian-mirror.ts";
+import { installedVersions } from "../apt/private-apt.ts";
+import { type Artifact, obtainArtifact } from "../store/store.ts";
+import { ageText, obtainVersioned, type VersionedRequest } from "../store/versioned.ts";
 
 /** Raise when the recipe below changes in a way that its inputs do not show. */
 const RECIPE = 5;

@@ -2,8 +2,8 @@
 // call, so that a computer which has them needs neither apt nor a network.
 import { access, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { run, SYSTEM_PATH } from "../sys/run.ts";
-import { inStep, type Progress } from "./step.ts";
+import { inStep, type Progress } from "@cloche/base";
+import { run, SYSTEM_PATH } from "@cloche/base/run";
 
 /** A needed program and its package. `file`: a path, if it is no program on PATH. */
 export interface HostNeed {

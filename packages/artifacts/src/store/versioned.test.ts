@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:f
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { Versions } from "./private-apt.ts";
+import type { Versions } from "../apt/private-apt.ts";
 import { pruneArtifacts } from "./prune.ts";
 import {
   ageText,

@@ -5,7 +5,7 @@
 // UNUSED_DAYS without use: every service marks its artifacts at each start and daily (store.ts).
 import { readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { withFileLock } from "../sys/file-lock.ts";
+import { withFileLock } from "@cloche/base/file-lock";
 import { obtainedNames } from "./store.ts";
 import { notePath } from "./versioned.ts";
 

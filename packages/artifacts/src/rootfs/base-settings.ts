@@ -1,8 +1,8 @@
 // Additions to the base file system's packages: settings of a machine in a sandbox, and a user besides root.
 import { chmod, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { run } from "../sys/run.ts";
-import { DEBIAN_KEYRING, DEBIAN_SUITE, PUBLIC_MIRROR, PUBLIC_SECURITY_MIRROR } from "./debian-mirror.ts";
+import { run } from "@cloche/base/run";
+import { DEBIAN_KEYRING, DEBIAN_SUITE, PUBLIC_MIRROR, PUBLIC_SECURITY_MIRROR } from "../apt/debian-mirror.ts";
 
 /** Name server of every sandbox; equal everywhere, so that a disk can move between slots and hosts. See network/. */
 export const SANDBOX_RESOLVER = "198.18.0.53";

@@ -1,13 +1,13 @@
 // gVisor's runsc: the operator's own (CLOCHE_RUNSC), or the pinned version, built once from its Go module into the cache.
 import { join } from "node:path";
-import { run } from "../sys/run.ts";
+import { inStep, type Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
 import { buildRunsc, PINNED } from "./runsc-build.ts";
 import { ownRunsc } from "./runsc-own.ts";
 import { changesText } from "./runsc-changes.ts";
 import { generatorText } from "./runsc-seccomp.ts";
 import { parseRunscVersion, type RunscVersion } from "./runsc-version.ts";
-import { inStep, type Progress } from "./step.ts";
-import { obtainArtifact } from "./store.ts";
+import { obtainArtifact } from "../store/store.ts";
 
 export interface Runsc extends RunscVersion {
   /** The binary. Since September 2026 a release has programs in gvisor-bin/ beside it, which it may need. */

@@ -2,10 +2,10 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { run } from "../sys/run.ts";
-import { compileFlags } from "./compile-flags.ts";
-import { inStep, type Progress } from "./step.ts";
-import { obtainArtifact } from "./store.ts";
+import { inStep, type Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
+import { compileFlags } from "../programs/compile-flags.ts";
+import { obtainArtifact } from "../store/store.ts";
 
 const SOURCES_DIR = fileURLToPath(new URL("../../../../native/vm", import.meta.url));
 const PROGRAMS = [

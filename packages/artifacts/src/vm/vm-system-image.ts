@@ -3,17 +3,17 @@
 import { mkdir, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { inStep, type Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
 import { guestNetwork } from "./guest-network.ts";
-import { run } from "../sys/run.ts";
-import type { AgentRoot } from "./agent-root.ts";
-import { inStep, type Progress } from "./step.ts";
-import { obtainArtifact } from "./store.ts";
+import type { AgentRoot } from "../rootfs/agent-root.ts";
+import { obtainArtifact } from "../store/store.ts";
 import type { VmArch } from "./vm-arch.ts";
 import type { VmTools } from "./vm-tools.ts";
 import type { VmKernel } from "./vm-kernel.ts";
 
 const RECIPE = 1;
-const INIT = fileURLToPath(new URL("../drivers/qemu/guest/system-init.sh", import.meta.url));
+const INIT = fileURLToPath(new URL("./guest/system-init.sh", import.meta.url));
 const OUR_FOLDER = "cloche-vm";
 const MOUNT_POINTS = ["dev", "proc", "sys", "run", "tmp", "mnt"];
 const APPLETS =

@@ -2,9 +2,9 @@
 // It is built small and grown after cloning (disk/), so one build serves every disk size.
 import { stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { run } from "../sys/run.ts";
-import { inStep, type Progress } from "./step.ts";
-import { type Artifact, obtainArtifact } from "./store.ts";
+import { inStep, type Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
+import { type Artifact, obtainArtifact } from "../store/store.ts";
 
 const RECIPE = 1;
 const MIB = 1024 * 1024;

@@ -8,7 +8,7 @@ import { createReadStream } from "node:fs";
 import { mkdir, readFile, rename, rm, statfs, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { run } from "../sys/run.ts";
+import { run } from "@cloche/base/run";
 import { type Go, obtainGo, packageCounter } from "./go-tools.ts";
 import { applyChanges } from "./runsc-changes.ts";
 import { compileSeccomp } from "./runsc-seccomp.ts";

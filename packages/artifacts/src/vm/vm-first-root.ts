@@ -2,12 +2,12 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { inStep, type Progress } from "@cloche/base";
 import { cpioArchive, cpioDirectory, type CpioEntry, cpioFile } from "./cpio.ts";
-import { inStep, type Progress } from "./step.ts";
-import { obtainArtifact } from "./store.ts";
+import { obtainArtifact } from "../store/store.ts";
 import type { VmKernel } from "./vm-kernel.ts";
 
-const INIT = fileURLToPath(new URL("../drivers/qemu/guest/first-root-init.sh", import.meta.url));
+const INIT = fileURLToPath(new URL("./guest/first-root-init.sh", import.meta.url));
 const MOUNT_POINTS = ["bin", "dev", "proc", "sys", "system"];
 
 export interface VmFirstRoot {

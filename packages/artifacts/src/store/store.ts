@@ -7,9 +7,9 @@
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, join } from "node:path";
-import { run } from "../sys/run.ts";
-import { withFileLock } from "../sys/file-lock.ts";
-import type { Progress } from "./step.ts";
+import type { Progress } from "@cloche/base";
+import { withFileLock } from "@cloche/base/file-lock";
+import { run } from "@cloche/base/run";
 
 const KEY_CHARS = 16;
 const FRESHEN_EVERY_MS = 24 * 3_600_000;

@@ -6,9 +6,9 @@
 // Renamed artifacts survive a crash. The next start removes a half-made copy.
 import { readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { run } from "../sys/run.ts";
+import type { Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
 import { isPresent, withKindLock } from "./store.ts";
-import type { Progress } from "./step.ts";
 
 const COPY_DEADLINE_MS = 10 * 60_000;
 const TEMPORARY = ".tmp-take-";

@@ -1,10 +1,10 @@
 // Debian's static busybox, unpacked privately: shell and tools of system roots that have no libc. Not installed on the computer,
 // where it would conflict with the dynamic busybox package.
 import { join } from "node:path";
-import { DEBIAN_SUITE } from "./debian-mirror.ts";
-import { unpackPrivateDebs } from "./private-deb.ts";
-import { inStep, type Progress } from "./step.ts";
-import { obtainVersioned, type VersionedRequest } from "./versioned.ts";
+import { inStep, type Progress } from "@cloche/base";
+import { DEBIAN_SUITE } from "../apt/debian-mirror.ts";
+import { unpackPrivateDebs } from "../apt/private-deb.ts";
+import { obtainVersioned, type VersionedRequest } from "../store/versioned.ts";
 
 const PACKAGE = "busybox-static";
 

@@ -7,10 +7,10 @@
 import { access, constants } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { CommandError, DIES_WITH_US, run, type RunResult, SYSTEM_PATH } from "../sys/run.ts";
-import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
-import { debianSource } from "./private-apt.ts";
-import { unpackPrivateDebs } from "./private-deb.ts";
+import { CommandError, DIES_WITH_US, run, type RunResult, SYSTEM_PATH } from "@cloche/base/run";
+import { DEBIAN_SUITE, debianMirrors } from "../apt/debian-mirror.ts";
+import { debianSource } from "../apt/private-apt.ts";
+import { unpackPrivateDebs } from "../apt/private-deb.ts";
 
 /** The first Go that can fetch a tool chain. */
 const FETCHES_TOOLCHAINS = [1, 21] as const;

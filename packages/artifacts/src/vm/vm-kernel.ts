@@ -2,12 +2,12 @@
 // sandbox may need.
 import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { run } from "../sys/run.ts";
-import { obtainBusybox } from "./busybox.ts";
-import type { PrivateApt, Versions } from "./private-apt.ts";
-import { unpackPrivateDebs } from "./private-deb.ts";
-import { inStep, type Progress } from "./step.ts";
-import { obtainVersioned, type VersionedRequest } from "./versioned.ts";
+import { inStep, type Progress } from "@cloche/base";
+import { run } from "@cloche/base/run";
+import { obtainBusybox } from "../rootfs/busybox.ts";
+import type { PrivateApt, Versions } from "../apt/private-apt.ts";
+import { unpackPrivateDebs } from "../apt/private-deb.ts";
+import { obtainVersioned, type VersionedRequest } from "../store/versioned.ts";
 import type { VmArch } from "./vm-arch.ts";
 
 /** Raise when other files of the packages are kept. */

@@ -3,7 +3,7 @@
 import { constants } from "node:fs";
 import { access, open, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { run } from "../sys/run.ts";
+import { run } from "@cloche/base/run";
 import { dayText, OLDEST_RELEASE, parseRunscVersion, type RunscVersion } from "./runsc-version.ts";
 
 /** From this release on, runsc needs the programs of its release in gvisor-bin/ beside it. */

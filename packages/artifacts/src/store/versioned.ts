@@ -5,9 +5,8 @@
 //   cloche update    builds another if versions are newer (update.ts); the next start uses that one
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { readJsonFile, rfc3339, writeDurably } from "@cloche/base";
-import type { Versions } from "./private-apt.ts";
-import type { Progress } from "./step.ts";
+import { type Progress, readJsonFile, rfc3339, writeDurably } from "@cloche/base";
+import type { Versions } from "../apt/private-apt.ts";
 import {
   type Artifact,
   type ArtifactRequest,
