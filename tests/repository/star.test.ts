@@ -1,5 +1,6 @@
 // The star (ARCHITECTURE.md): who may import whom. `protocol` imports none of ours, `base` is for servers only, no server
-// imports another; only the composition root, images, tests and benchmarks import across.
+// imports another; only the composition root, images, tests and benchmarks import across. Clients, adapters, E2B's endpoint
+// and the compatibility runs import the public contract only.
 import { posix } from "node:path";
 import { describe, expect, test } from "vitest";
 import { importsOf, partOf, type SourceFile, sourceFiles } from "./source-tree.ts";
@@ -64,6 +65,40 @@ function relativeAcross(files: readonly SourceFile[]): string[] {
   );
 }
 
+/** Clients of the public contract: whatever they can do, anybody's client can do too. */
+const clients = new Set(["sdk", "cli", "mcp", "e2b", "dashboard", "adapters", "compat"]);
+/** What the protocol package has for them: not the calls between our own parts. */
+const publicProtocol = new Set([
+  "@cloche/protocol",
+  "@cloche/protocol/public",
+  "@cloche/protocol/connect-codes",
+]);
+
+/** Clients that import a contract between our own parts, what the tests have beyond fixtures, or a private module. */
+function clientOffences(files: readonly SourceFile[]): string[] {
+  const isPublic = (path: string, specifier: string): boolean => {
+    const target = targetPart(path, specifier);
+    if (target === "protocol") return publicProtocol.has(specifier);
+    if (target === "tests") return specifier.startsWith("../tests/fixtures/");
+    return true;
+  };
+  return files
+    .filter(({ path }) => clients.has(partOf(path)))
+    .flatMap((file) =>
+      importsOf(file)
+        .filter((specifier) => !isPublic(file.path, specifier))
+        .map((specifier) => `${file.path}: ${specifier} is no part of the public contract`),
+    );
+}
+
+/** Adapters in Python that import a private module of the client, or reach out of their folder. */
+function pythonOffences(files: readonly SourceFile[]): string[] {
+  const forms = /^\s*(?:from|import)\s+(cloche\.\S+|packages\S*|clients\S*|\.\.\S*)/gm;
+  return files
+    .filter(({ path }) => path.startsWith("adapters/python/"))
+    .flatMap((file) => [...file.text.matchAll(forms)].map(([, name]) => `${file.path}: ${name}`));
+}
+
 const files = sourceFiles([".ts", ".tsx", ".js", ".mjs"]);
 
 describe("the star of packages", () => {
@@ -74,6 +109,27 @@ describe("the star of packages", () => {
 
   test("is not walked around by relative paths", () => {
     expect(relativeAcross(files)).toEqual([]);
+  });
+
+  test("keeps clients at the public contract", () => {
+    expect(clientOffences(files)).toEqual([]);
+    const python = sourceFiles([".py"]);
+    expect(python.filter(({ path }) => path.startsWith("adapters/")).length).toBeGreaterThan(5);
+    expect(pythonOffences(python)).toEqual([]);
+  });
+
+  test.each([
+    ["packages/e2b/src/x.ts", 'import { HostService } from "@cloche/protocol/host";'],
+    ["packages/mcp/src/x.ts", 'import "@cloche/protocol/guest";'],
+    ["adapters/javascript/x/src/index.ts", 'import "@cloche/protocol/edge";'],
+    ["compat/x.ts", 'import { GatewayRig } from "../tests/host/lab.ts";'],
+  ])("catches a client that is none in %s", (path, text) => {
+    expect(clientOffences([{ path, text }])).toHaveLength(1);
+  });
+
+  test("catches an adapter in Python that imports a private module", () => {
+    const text = "import cloche\nfrom cloche._async import _transport\n";
+    expect(pythonOffences([{ path: "adapters/python/x/src/x.py", text }])).toHaveLength(1);
   });
 
   test.each([
