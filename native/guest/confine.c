@@ -52,7 +52,7 @@ const char *confine_proc(void) {
 
 static bool enter_group(int fd) { return fd < 0 || write(fd, "0", 1) == 1; }
 
-const char *confine_self(int sync, const struct process_limit *limit, int hidden) {
+const char *confine_enter_namespaces(int sync, const struct process_limit *limit, int hidden) {
   /* No limit of locked memory, as root had it by a capability that is lost from here on. The cgroup bounds memory. */
   setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
   /* Enter the programs' cgroup for the unshare, so that it becomes the root of the new cgroup namespace; then leave it. */

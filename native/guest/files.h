@@ -38,7 +38,7 @@ int remove_entry(const char *path, bool recursive);
 int move_entry(const char *source, const char *destination, enum subject *subject);
 /* Follows a final link of the source and replaces one of the destination; EISDIR for a directory unless `recursive`. */
 int copy_path(const char *source, const char *destination, bool recursive, enum subject *subject);
-/* change.c. Follows final links. Links below a directory are left alone (chmod) or changed themselves (chown). */
+/* permissions.c. Follows final links. Links below a directory are left alone (chmod) or changed themselves (chown). */
 int change_mode(const char *path, mode_t mode, bool recursive);
 /* -1: unchanged. */
 int change_owner(const char *path, uid_t uid, gid_t gid, bool recursive);

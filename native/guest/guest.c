@@ -78,7 +78,7 @@ static bool keep_tmpfs(const char *path, const char *mode) {
   return mount_tmpfs(path, mode);
 }
 
-/* Makes a device node in /dev. Where that is refused, binds the old root's node over an empty file. */
+/* Makes a device node in /dev. Where that is refused, mounts the old root's node over an empty file. */
 static bool make_device(const char *name, unsigned major_number, unsigned minor_number) {
   char path[64], source[64];
   snprintf(path, sizeof path, "/dev/%s", name);
@@ -129,16 +129,16 @@ static bool has_own_run(void) {
   return false;
 }
 
-static const char *mount_binds(const struct guest_options *options) {
-  for (int i = 0; i < options->bind_count; i++) {
-    const struct bind *bind = &options->binds[i];
-    const char *source = bind->source;
+static const char *mount_files(const struct guest_options *options) {
+  for (int i = 0; i < options->mount_count; i++) {
+    const struct guest_mount *file = &options->mounts[i];
+    const char *source = file->source;
     while (*source == '/') source++;
     struct stat st;
-    if (fstatat(AT_FDCWD, source, &st, 0) != 0) return "bind source";
-    if (S_ISDIR(st.st_mode) ? !ensure_directory(bind->target, 0755) : !ensure_file(bind->target)) return "bind target";
-    if (mount(source, bind->target, NULL, MS_BIND, NULL) != 0) return "bind";
-    if (bind->read_only && mount(NULL, bind->target, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) != 0) return "bind read-only";
+    if (fstatat(AT_FDCWD, source, &st, 0) != 0) return "mount source";
+    if (S_ISDIR(st.st_mode) ? !ensure_directory(file->target, 0755) : !ensure_file(file->target)) return "mount target";
+    if (mount(source, file->target, NULL, MS_BIND, NULL) != 0) return "bind";
+    if (file->read_only && mount(NULL, file->target, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) != 0) return "mount read-only";
   }
   return NULL;
 }
@@ -254,7 +254,7 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   if (ensure_directory("/proc", 0555)) *hidden = temporary_open_hidden();
   tmpfs.size = tmpfs_bytes();
   const char *failed = mount_dev(options->user_namespace);
-  if (!failed) failed = mount_binds(options);
+  if (!failed) failed = mount_files(options);
   if (!failed) failed = ensure_tmp();
   if (failed) return failed;
   for (int i = 0; i < options->tmpfs_count; i++) {

@@ -6,7 +6,7 @@
 
 #define MOUNTS_MAX 32
 
-struct bind {
+struct guest_mount {
   char *source, *target;
   bool read_only;
 };
@@ -16,8 +16,8 @@ struct guest_options {
   const char *hostname; /* NULL: the sandbox's */
   const char *tmpfs[MOUNTS_MAX];
   int tmpfs_count;
-  struct bind binds[MOUNTS_MAX];
-  int bind_count;
+  struct guest_mount mounts[MOUNTS_MAX];
+  int mount_count;
   unsigned max_processes; /* 0: no limit */
   bool memory_guard;
   bool container; /* not the users' guest */

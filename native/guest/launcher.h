@@ -21,7 +21,7 @@
 #define GROUPS_MAX 256
 /* Start of a launcher's name; the id of its exec follows in eight hexadecimal digits. */
 #define LAUNCHER_NAME "cloche-"
-/* Name of a waiting launcher: the agent (host-calls/activity.ts) does not count it among users' processes. */
+/* Name of a waiting launcher: the agent (control/activity.ts) does not count it among users' processes. */
 #define WAITING_NAME LAUNCHER_NAME "waiting"
 
 struct launch {

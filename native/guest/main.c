@@ -64,11 +64,11 @@ static bool read_options(int count, char **words, struct guest_options *o) {
       o->container = strcmp(value, "on") == 0;
     } else if (strcmp(words[i], "--user-namespace") == 0) {
       o->user_namespace = strcmp(value, "on") == 0;
-    } else if ((strcmp(words[i], "--bind") == 0 || strcmp(words[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
+    } else if ((strcmp(words[i], "--bind") == 0 || strcmp(words[i], "--bind-ro") == 0) && o->mount_count < MOUNTS_MAX) {
       char *middle = strchr(value, ':');
       if (!middle) return false;
       *middle = 0;
-      o->binds[o->bind_count++] = (struct bind){value, middle + 1, words[i][6] == '-'};
+      o->mounts[o->mount_count++] = (struct guest_mount){value, middle + 1, words[i][6] == '-'};
     } else {
       return false;
     }
@@ -154,9 +154,9 @@ static int run_guest(int argc, char **argv) {
     close(alive[0]);
     failed = guest_mount_proc();
     if (!failed && options.user_namespace) {
-      init_raise_priority(); /* not allowed any more after confine_self */
+      init_raise_priority(); /* not allowed any more after confine_enter_namespaces */
       failed = confine_proc();
-      if (!failed) failed = confine_self(sync[1], &limit, hidden);
+      if (!failed) failed = confine_enter_namespaces(sync[1], &limit, hidden);
     }
     if (failed) fatal(failed);
     close(sync[1]);

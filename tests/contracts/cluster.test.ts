@@ -166,8 +166,8 @@ describe.each(databaseKinds)("on $name", (kind) => {
     });
     afterEach(() => shared.close());
     const logOf = (database: Database) => {
-      if (database.changes === undefined) throw new Error("it keeps no log");
-      return database.changes;
+      if (database.changeLog === undefined) throw new Error("it keeps no log");
+      return database.changeLog;
     };
 
     it("names what was written, once it is, and tells the readers", async () => {
@@ -201,7 +201,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
 
     it("is not kept by a gateway that is alone", async () => {
       await db.sandboxes.insert([rowOf(aSandbox())]);
-      expect(db.changes).toBeUndefined();
+      expect(db.changeLog).toBeUndefined();
       await shared.sandboxes.insert([rowOf(aSandbox())]);
       expect(await logOf(shared).newest(10)).toHaveLength(1);
     });

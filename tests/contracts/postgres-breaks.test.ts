@@ -50,7 +50,7 @@ it("connections to a server that can only be read are not used again", async () 
   const url = await cluster.newDatabase();
   const name = new URL(url).pathname.slice(1);
   const db = await openPostgres(url, clock, undefined, { isShared: true });
-  const listening = db.changes?.listen(() => undefined);
+  const listening = db.changeLog?.listen(() => undefined);
   const listener = (): Promise<string> =>
     cluster.run(`select pid from pg_stat_activity where datname = '${name}' and query like 'listen %'`);
   const five = async <T>(call: (n: number) => Promise<T>): Promise<T[]> =>

@@ -6,9 +6,9 @@ import { join } from "node:path";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { ImageError } from "../../packages/agent/src/images/image-error.ts";
-import { parseConfig, parseManifest } from "../../packages/agent/src/images/manifest.ts";
-import { pullImage } from "../../packages/agent/src/images/image-puller.ts";
+import { ImageError } from "../../packages/agent/src/oci-images/image-error.ts";
+import { parseConfig, parseManifest } from "../../packages/agent/src/oci-images/manifest.ts";
+import { pullImage } from "../../packages/agent/src/oci-images/image-puller.ts";
 import { MadeImage, makeTar } from "../../packages/agent/src/testing/image-builder.ts";
 import { patience, plan } from "./seed.ts";
 

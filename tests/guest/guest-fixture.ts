@@ -45,7 +45,7 @@ export function guestBinary(): Promise<string> {
 export const maxProcesses = 150;
 export const guestOptions: Omit<GuestOptions, "root"> = {
   maxProcesses,
-  binds: [{ source: "/usr", target: "/usr", readOnly: true }],
+  mounts: [{ source: "/usr", target: "/usr", readOnly: true }],
 };
 
 /** A disk whose tree has a shell, Python and the users root and ann (also in group crew). */

@@ -10,8 +10,8 @@ import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts
 import { TemplateBases } from "../../packages/host/src/checkpoint/template-bases.ts";
 import { snapshotDisk } from "../../packages/host/src/drivers/driver.ts";
 import { reflink } from "../../packages/host/src/drivers/qemu/reflink.ts";
-import type { TravellingRecord } from "../../packages/host/src/images/image-description.ts";
-import { StoredImages } from "../../packages/host/src/images/stored-images.ts";
+import type { TravellingRecord } from "../../packages/host/src/suspended/image-description.ts";
+import { StoredImages } from "../../packages/host/src/suspended/stored-images.ts";
 import { FakeNames } from "../../packages/host/src/testing/fake-names.ts";
 import { call, hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } from "./qemu-lab.ts";
 

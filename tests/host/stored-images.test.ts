@@ -10,8 +10,8 @@ import { obtainNative } from "../../packages/artifacts/src/programs/programs.ts"
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts";
 import { TemplateBases } from "../../packages/host/src/checkpoint/template-bases.ts";
-import type { TravellingRecord } from "../../packages/host/src/images/image-description.ts";
-import { StoredImages } from "../../packages/host/src/images/stored-images.ts";
+import type { TravellingRecord } from "../../packages/host/src/suspended/image-description.ts";
+import { StoredImages } from "../../packages/host/src/suspended/stored-images.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
 import { FakeNames } from "../../packages/host/src/testing/fake-names.ts";

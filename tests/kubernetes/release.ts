@@ -16,7 +16,7 @@ export interface Release {
 
 /** Where a release's number is written; the chart's is the images' tag. */
 const NUMBERED = /^(package\.json|packages\/[a-z0-9]+\/package\.json|deploy\/helm\/cloche\/Chart\.yaml)$/;
-const AGENT = "packages/agent/src/host-calls/guest-service.ts";
+const AGENT = "packages/agent/src/control/guest-service.ts";
 const BUNDLER = ["node_modules/esbuild", "node_modules/@esbuild"];
 
 export function releaseOf(checkout: string, out: string, cache: string): Release {

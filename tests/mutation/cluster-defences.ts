@@ -296,7 +296,7 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "every write of a record is in the log of changes",
     file: "packages/gateway/src/database/sandboxes.ts",
-    find: "        await this.#changes?.note(tx, ids);",
+    find: "        await this.#changeLog?.note(tx, ids);",
     replace: "        void ids;",
     ...hosts,
     named: "names what was written",
@@ -383,7 +383,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "the description of an image is whole",
-    file: "packages/host/src/images/image-description.ts",
+    file: "packages/host/src/suspended/image-description.ts",
     find: "if (end < 0 || digestOf(text) !== whole.slice(0, end))",
     replace: "if (end < 0)",
     ...imports,
@@ -408,16 +408,16 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "an instruction that is not known makes another class of CPU",
-    file: "packages/host/src/images/cpu-class.ts",
+    file: "packages/host/src/suspended/cpu-class.ts",
     find: '.filter((flag) => flag !== "" && !KERNELS_OWN.has(flag))',
     replace: '.filter((flag) => flag === "avx2" && !KERNELS_OWN.has(flag))',
     project: "unit",
-    test: "packages/host/src/images/cpu-class.test.ts",
+    test: "packages/host/src/suspended/cpu-class.test.ts",
     named: "not known here",
   },
   {
     what: "memory is not stored on a base that was replaced meanwhile",
-    file: "packages/host/src/images/stored-images.ts",
+    file: "packages/host/src/suspended/stored-images.ts",
     find: "if ((await findBase()) !== base)",
     replace: "if ((await findBase()) === undefined)",
     project: "host",
@@ -426,7 +426,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "memory is not fetched out of a base that was replaced meanwhile",
-    file: "packages/host/src/images/stored-images.ts",
+    file: "packages/host/src/suspended/stored-images.ts",
     find: "(await templates.localFile(original)) !== local)",
     replace: "local === null)",
     project: "host",

@@ -79,11 +79,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a blob of an image is what its digest says",
-    file: "packages/agent/src/images/blobs.ts",
+    file: "packages/agent/src/oci-images/blobs.ts",
     find: "if (found !== expected)",
     replace: "if (false)",
     project: "unit",
-    test: "packages/agent/src/images/image-puller.test.ts",
+    test: "packages/agent/src/oci-images/image-puller.test.ts",
   },
   {
     what: "a checkpoint's manifest is sealed",
@@ -152,7 +152,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "machines of one template have boot ids of their own",
-    file: "packages/agent/src/host-calls/guest-service.ts",
+    file: "packages/agent/src/control/guest-service.ts",
     find: "if (this.#shared && disk.attached) await spawner.guest.renew();",
     replace: "void disk; void spawner;",
     project: "host",
@@ -162,7 +162,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a machine kept ready keeps its own secret",
-    file: "packages/host/src/drivers/gvisor/pool/ready-pool.ts",
+    file: "packages/host/src/drivers/gvisor/ready/ready-machines.ts",
     find: "const machine = unit.asMachine(files.id, identity.secret);",
     replace: 'const machine = unit.asMachine(files.id, (await this.template())?.secret ?? "");',
     project: "host",
@@ -341,19 +341,19 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "an image's paths stay in its root",
-    file: "packages/agent/src/images/image-tree.ts",
+    file: "packages/agent/src/oci-images/image-tree.ts",
     find: 'if (part === "..")',
     replace: 'if (part === "...")',
     project: "unit",
-    test: "packages/agent/src/images/image-puller.test.ts",
+    test: "packages/agent/src/oci-images/image-puller.test.ts",
   },
   {
     what: "an image's tree is no deeper than a path",
-    file: "packages/agent/src/images/image-tree.ts",
+    file: "packages/agent/src/oci-images/image-tree.ts",
     find: "if (bytes > imageLimits.pathBytes)",
     replace: "if (bytes < 0)",
     project: "unit",
-    test: "packages/agent/src/images/image-puller.test.ts",
+    test: "packages/agent/src/oci-images/image-puller.test.ts",
     named: "deeper than a path",
   },
   {
@@ -362,7 +362,7 @@ export const defences: readonly Defence[] = [
     find: "if (own === undefined) return bytes;",
     replace: "if (own !== undefined) return bytes;",
     project: "unit",
-    test: "packages/agent/src/host-calls/agent.test.ts",
+    test: "packages/agent/src/control/agent.test.ts",
   },
   {
     what: "a damaged pool is not mounted",

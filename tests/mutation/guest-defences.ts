@@ -195,7 +195,7 @@ export const guestDefences: readonly Defence[] = [
   },
   {
     what: "a recursive chmod follows no link",
-    file: "native/guest/change.c",
+    file: "native/guest/permissions.c",
     find: "if (!error && !S_ISLNK(st.st_mode) && syscall(SYS_fchmodat2",
     replace:
       "if (!error && (S_ISLNK(st.st_mode) ? fchmodat(at, name, mode, 0), 0 : 1) && syscall(SYS_fchmodat2",

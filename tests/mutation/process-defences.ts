@@ -39,7 +39,7 @@ export const processDefences: readonly Defence[] = [
   },
   {
     what: "what runs is ended, and what it wrote is taken, before a restore takes the disk",
-    file: "packages/agent/src/host-calls/guest-service.ts",
+    file: "packages/agent/src/control/guest-service.ts",
     find: 'await processes.endAll("restore");',
     replace: "",
     project: "unit",
@@ -48,7 +48,7 @@ export const processDefences: readonly Defence[] = [
   },
   {
     what: "an exec whose answer a snapshot may have lost is remembered",
-    file: "packages/agent/src/host-calls/guest-service.ts",
+    file: "packages/agent/src/control/guest-service.ts",
     find: "processes.snapshotAhead();",
     replace: "",
     project: "unit",

@@ -49,13 +49,13 @@ const capabilities: readonly Capability[] = [
       "packages/app/",
       "packages/cli/",
       "packages/agent/src/spawner/",
-      "packages/agent/src/images/",
+      "packages/agent/src/oci-images/",
       // Runs at set-up, on the host.
       "packages/agent/build-addon.ts",
       "packages/agent/build-native.ts",
       "packages/agent/build.ts",
       // A VM's agent mounts its disk itself; users' commands never come this way.
-      "packages/agent/src/host-calls/block-device.ts",
+      "packages/agent/src/control/block-device.ts",
       ...testing,
     ],
     offender: { path: "packages/edge/src/x.ts", text: 'import { execFile } from "node:child_process";' },

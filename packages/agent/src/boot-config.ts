@@ -3,7 +3,7 @@ import { defaults } from "@cloche/protocol";
 
 /**
  * The agent's boot configuration: a JSON file named by its first argument. It has no data of a particular sandbox, so that a template
- * of a booted agent can become any sandbox (host-calls/identity.ts).
+ * of a booted agent can become any sandbox (control/identity.ts).
  */
 export interface BootConfig {
   /** Address to listen on. Default 0.0.0.0. */

@@ -13,7 +13,7 @@ if (configPath === undefined) {
 }
 // Loaded only by the process that pulls: TLS and decompression would cost every agent's start.
 if (configPath === "pull")
-  void import("./images/pull-process.ts").then(({ runPullProcess }) => runPullProcess());
+  void import("./oci-images/pull-process.ts").then(({ runPullProcess }) => runPullProcess());
 else serve(configPath);
 
 function spawnerOf({ nativeDir, memoryGuard, userNamespace }: BootConfig): NativeSpawner {

@@ -276,9 +276,9 @@ export function createGateway(options: GatewayOptions): Gateway {
 
   const readAll = (): Promise<void> => records.readAll(table.ids());
   const follower =
-    database.changes &&
+    database.changeLog &&
     new ChangeFollower({
-      changes: database.changes,
+      changeLog: database.changeLog,
       clock,
       log,
       hear: (ids) => records.hear(ids),

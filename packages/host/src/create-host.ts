@@ -24,7 +24,7 @@ import { Stopping } from "./stopping.ts";
 import { hostService } from "./api/host-service.ts";
 import { FileJournal } from "./operations/journal.ts";
 import { ImageUploads } from "./operations/image-uploads.ts";
-import { StoredImages } from "./images/stored-images.ts";
+import { StoredImages } from "./suspended/stored-images.ts";
 import { IdleWatch } from "./idle/idle-watch.ts";
 import { readyHooks } from "./ready-hooks.ts";
 import { Machines } from "./machines/machines.ts";
@@ -35,7 +35,7 @@ import type { HostParts } from "./host-parts.ts";
 import type { RelayNeeds } from "./relay/relay.ts";
 import type { HostLease } from "./lease/host-lease.ts";
 import { Member } from "./member.ts";
-import { coldStart, loadMachines, recover } from "./operations/recovery.ts";
+import { coldStart, adoptRecordsAndSweep, recover } from "./operations/recovery.ts";
 import { RestartBudget, restartAfterCrash } from "./operations/restart-after-crash.ts";
 import { suspendAll } from "./operations/suspend-all.ts";
 
@@ -116,7 +116,7 @@ export function createHost(parts: HostParts): Host {
       await probeAll(drivers, crashed, lease);
       // Before recovery, because an unfinished create may need a checkpoint.
       await checkpoints.start();
-      await loadMachines(operations);
+      await adoptRecordsAndSweep(operations);
       await member?.mayGoOn();
       recovered.resolve((await recover(operations, startCold)).finished);
       for (const driver of drivers.all()) await driver.start(readyHooks(basics, driver.runtime));

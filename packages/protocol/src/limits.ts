@@ -1,6 +1,6 @@
 /**
  * Every limit and default of the public surfaces, in one place. Sizes in bytes unless the name says otherwise. Limits on images that
- * containers pull are in packages/agent/src/images/image-limits.ts.
+ * containers pull are in packages/agent/src/oci-images/image-limits.ts.
  */
 export const limits = {
   /** Data plane (spec/contract.md, Limits). */

@@ -5,7 +5,7 @@
  *
  *   containers/<name>       rootfs and container.json: complete
  *   containers/<name>.new   being made; removed after a failure, and by `tidy` after a crash
- *   images                  blobs, shared by all containers (images/blobs.ts)
+ *   images                  blobs, shared by all containers (oci-images/blobs.ts)
  *
  * One image is pulled at a time, so that a second container of the same image finds its layers on the disk.
  */
@@ -23,10 +23,10 @@ import {
 import { programEnvironment } from "../exec/index.ts";
 import type { ProcessTable } from "../processes/index.ts";
 import type { Guest, Spawner } from "../spawner/index.ts";
-import { BlobCache } from "../images/blobs.ts";
-import type { ImageConfig } from "../images/manifest.ts";
-import { pull, PullError } from "../images/pull.ts";
-import type { PulledImage, PullRequest } from "../images/pull-protocol.ts";
+import { BlobCache } from "../oci-images/blobs.ts";
+import type { ImageConfig } from "../oci-images/manifest.ts";
+import { pull, PullError } from "../oci-images/pull.ts";
+import type { PulledImage, PullRequest } from "../oci-images/pull-protocol.ts";
 
 export interface ContainerParts {
   /** The disk's `cloche` folder. */

@@ -9,7 +9,7 @@ import {
   requiredString,
 } from "../http/fields.ts";
 import { readSignal, signalName } from "../processes/index.ts";
-import { parseReference } from "../images/reference.ts";
+import { parseReference } from "../oci-images/reference.ts";
 
 /**
  * Checks a service definition from a request (spec/contract.md, Service definition; services). Throws `invalid_argument` naming the

@@ -4,7 +4,7 @@
  * is no activity of users: it is in no list of processes and keeps no sandbox awake.
  */
 import { launchCommand } from "../exec/index.ts";
-import type { HealthCheck } from "../images/health-check.ts";
+import type { HealthCheck } from "../oci-images/health-check.ts";
 import { SpawnError } from "../spawner/index.ts";
 import { pause, type ServiceHealth } from "./health.ts";
 import type { LaunchedContainer } from "./launcher.ts";

@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import type { HealthCheck } from "../images/health-check.ts";
+import type { HealthCheck } from "../oci-images/health-check.ts";
 import { checkOf, type ImageRules, runRules } from "./run-rules.ts";
 
 const defaults = { startTimeoutMs: 60_000, stopTimeoutMs: 10_000 };

@@ -1,6 +1,6 @@
 /** What one run of a service goes by: its definition first, then its image's config, then the defaults. */
 import { limits, type ServiceDefinition } from "@cloche/protocol";
-import type { ImageConfig } from "../images/manifest.ts";
+import type { ImageConfig } from "../oci-images/manifest.ts";
 import { signalOf } from "../processes/index.ts";
 import type { SignalScope } from "../spawner/index.ts";
 

@@ -4,7 +4,7 @@
  */
 import { readdirSync } from "node:fs";
 import type { ServiceDefinition } from "@cloche/protocol";
-import type { HealthCheck } from "../images/health-check.ts";
+import type { HealthCheck } from "../oci-images/health-check.ts";
 import { listens } from "../ports/listeners.ts";
 import { type ServiceHealth, waitForPort } from "./health.ts";
 import { ImageHealth } from "./image-health.ts";

@@ -11,7 +11,7 @@ import {
   type ServiceDefinition,
   type ServiceRecord,
 } from "@cloche/protocol";
-import type { DiskServices } from "../host-calls/disk.ts";
+import type { DiskServices } from "../control/disk.ts";
 import { Catalog, type ServiceFile } from "./catalog.ts";
 import { badName } from "./definition.ts";
 import { checkNeeds, inDependencyOrder } from "./graph.ts";

@@ -320,8 +320,8 @@ export class NativeGuest implements Guest {
 function optionWords(options: GuestOptions): string[] {
   const words = ["--root", options.root];
   for (const path of options.tmpfs ?? ["/run"]) words.push("--tmpfs", path);
-  for (const bind of options.binds ?? [])
-    words.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
+  for (const mount of options.mounts ?? [])
+    words.push(mount.readOnly === true ? "--bind-ro" : "--bind", `${mount.source}:${mount.target}`);
   words.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
   if (options.memoryGuard === true) words.push("--memory-guard", "on");
   if (options.userNamespace === true) words.push("--user-namespace", "on");

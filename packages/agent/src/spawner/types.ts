@@ -105,7 +105,7 @@ export interface GuestOptions {
   /** Host name in its uts namespace; absent: the sandbox's. */
   readonly hostname?: string;
   /** Files or directories of the agent's file system that are mounted into the guest. */
-  readonly binds?: readonly {
+  readonly mounts?: readonly {
     readonly source: string;
     readonly target: string;
     readonly readOnly?: boolean;

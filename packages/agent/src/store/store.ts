@@ -5,7 +5,7 @@
  *     ready ──first use──▶ open ──close (disk detached, shutdown)──▶ closed ──ready──▶ ready
  *
  * A write is answered when it is durable. Expired entries are invisible at once and swept later.
- * Called by store/routes.ts and, for flush and close, by host-calls/disk.ts.
+ * Called by store/routes.ts and, for flush and close, by control/disk.ts.
  */
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { ClocheError } from "@cloche/protocol";

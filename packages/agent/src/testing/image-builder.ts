@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
-import type { ImageSource } from "../images/source.ts";
-import { ImageError } from "../images/image-error.ts";
+import type { ImageSource } from "../oci-images/source.ts";
+import { ImageError } from "../oci-images/image-error.ts";
 
 /** An entry of a tar made by hand, which may be hostile. */
 export interface MadeEntry {

@@ -36,8 +36,8 @@ export class Exchange {
   logsItself = false;
   /** The caller's W3C trace context; empty: none, or not valid. */
   readonly traceparent: string;
-  /** Headers added to every answer but 101: CORS, and those that file-links.ts adds. */
-  extraHeaders: RawHeaders = [];
+  /** Headers added to every answer but 101: CORS, and those that file-link-access.ts adds. */
+  finalHeaders: RawHeaders = [];
   /** Called once when the client went away before the answer was over. */
   onGone: (() => void) | undefined;
   /** Called when the connection was upgraded, which ends the exchange. */
@@ -132,7 +132,7 @@ export class Exchange {
 
   /** Begins the answer. An answer that begins before the request is complete also ends the connection. */
   begin(status: number, reason: string | undefined, headers: RawHeaders): void {
-    const all = [...headers, ...this.extraHeaders, "x-request-id", this.requestId];
+    const all = [...headers, ...this.finalHeaders, "x-request-id", this.requestId];
     if (this.#refused || (!this.#bodyOver && !this.request.complete)) all.push("connection", "close");
     if (reason === undefined) this.response.writeHead(status, all);
     else this.response.writeHead(status, reason, all);

@@ -3,7 +3,7 @@ import type { IncomingMessage } from "node:http";
 import { asBuffer } from "@cloche/base";
 import { checkDataPlaneFields, ClocheError, GatheredBytes, limits } from "@cloche/protocol";
 import type { Exchange } from "../exchange/exchange.ts";
-import type { FileOperation } from "./file-link.ts";
+import type { FileOperation } from "./file-link-token.ts";
 
 export interface FileLinkRequest {
   /** Percent-encoded. */

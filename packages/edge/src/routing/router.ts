@@ -23,7 +23,7 @@ import {
   makeFileLink,
   methodRefused,
   useUp,
-} from "./file-links.ts";
+} from "./file-link-access.ts";
 import { forward } from "../upstream/forward.ts";
 import { forwardToPort, type PortForwarding } from "../upstream/forward-port.ts";
 import { Gate } from "./gate.ts";
@@ -119,7 +119,7 @@ export class Router {
       return;
     }
     const isShared = target.prefix !== undefined;
-    exchange.extraHeaders = [...corsHeaders(request, origins), ...(isShared ? varyByTarget : [])];
+    exchange.finalHeaders = [...corsHeaders(request, origins), ...(isShared ? varyByTarget : [])];
     if (isInternalPath(path)) {
       exchange.fail(new ClocheError("not_found", `there is no route ${path}`));
       return;
@@ -189,7 +189,7 @@ export class Router {
       throw new ClocheError("unimplemented", "this machine takes no links to files");
     await useUp(link, exchange, client);
     if (exchange.gone || exchange.over) return;
-    exchange.extraHeaders.push(...fileHeaders(link));
+    exchange.finalHeaders.push(...fileHeaders(link));
     const dropped = new Set([...linkDropped, ...(exchange.untraced ?? [])]);
     forward(
       exchange,
@@ -297,7 +297,7 @@ export class Router {
       exchange.begin(204, undefined, preflightHeaders(request, corsOrigins));
       exchange.end();
     } catch (error) {
-      exchange.extraHeaders = corsHeaders(request, corsOrigins);
+      exchange.finalHeaders = corsHeaders(request, corsOrigins);
       exchange.fail(ClocheError.from(error));
     }
     return undefined;
@@ -366,13 +366,13 @@ export class Router {
   }
 
   #sendToHost(exchange: Exchange, route: Route): void {
-    const { request, response, requestId, extraHeaders } = exchange;
+    const { request, response, requestId, finalHeaders } = exchange;
     if (exchange.upgradeFirst !== undefined) {
       exchange.fail(new ClocheError("invalid_argument", "this route has no Upgrade"));
       return;
     }
-    for (let index = 0; index + 1 < extraHeaders.length; index += 2) {
-      response.appendHeader(extraHeaders[index] as string, extraHeaders[index + 1] as string);
+    for (let index = 0; index + 1 < finalHeaders.length; index += 2) {
+      response.appendHeader(finalHeaders[index] as string, finalHeaders[index + 1] as string);
     }
     response.setHeader(internalHeaders.requestId, requestId);
     request.headers[internalHeaders.requestId] = requestId;

@@ -8,7 +8,7 @@ import type { Clock, OwnedPlace } from "@cloche/base";
 import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
-import { Changes, type ChangeSignal, signalInProcess } from "./changes.ts";
+import { ChangeLog, type ChangeSignal, signalInProcess } from "./change-log.ts";
 import { FileLinks } from "./file-links.ts";
 import { Gateways } from "./gateways.ts";
 import { Hosts } from "./hosts.ts";
@@ -45,7 +45,7 @@ export interface Database {
   readonly storedNames: StoredNames;
   readonly storageSweep: StorageSweep;
   /** Undefined: the database has a single gateway. */
-  readonly changes: Changes | undefined;
+  readonly changeLog: ChangeLog | undefined;
   /** Opening the database does not claim it; a service that starts on it does. */
   readonly ownership: OwnedPlace;
   /** Throws `unavailable` when the database does not answer, or cannot be written: locked, a standby, a read-only file system. */
@@ -107,12 +107,12 @@ async function openDatabase(
     throw error;
   }
   const signal = signalOf(db);
-  const changes = signal && new Changes(db, signal);
+  const changeLog = signal && new ChangeLog(db, signal);
   let checking: Promise<void> | undefined;
   return {
     teams: new Teams(db),
     apiKeys: new ApiKeys(db),
-    sandboxes: new Sandboxes(db, changes),
+    sandboxes: new Sandboxes(db, changeLog),
     operations: new Operations(db),
     portLinks: new PortLinks(db),
     fileLinks: new FileLinks(db),
@@ -124,7 +124,7 @@ async function openDatabase(
     secrets: new Secrets(db),
     storedNames: new StoredNames(db),
     storageSweep: new StorageSweep(db),
-    changes,
+    changeLog,
     ownership: new OwnerOfDatabase(db),
     // One at a time, however often somebody asks while the database does not answer.
     ping: () => (checking ??= checkWritable(db).finally(() => (checking = undefined))),

@@ -4,7 +4,7 @@
  * notification is lost, the follower's next look finds the changes.
  */
 import pg from "pg";
-import type { ChangeSignal } from "./changes.ts";
+import type { ChangeSignal } from "./change-log.ts";
 
 const channel = "cloche_changes";
 const batchMs = 20;

@@ -5,7 +5,7 @@
 import { ClocheError, type SandboxState } from "@cloche/protocol";
 import { type ExpressionBuilder, type Kysely, type Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
-import type { Changes } from "./changes.ts";
+import type { ChangeLog } from "./change-log.ts";
 import { holdLost, reserve, type Room } from "./host-reservations.ts";
 import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
 import { insertOperation, type OperationRecord, type OperationTurn } from "./operations.ts";
@@ -76,11 +76,11 @@ const timeoutStates = ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_SUSPENDED", "SAND
 
 export class Sandboxes {
   readonly #db: Kysely<Schema>;
-  readonly #changes: Changes | undefined;
+  readonly #changeLog: ChangeLog | undefined;
 
-  constructor(db: Kysely<Schema>, changes: Changes | undefined) {
+  constructor(db: Kysely<Schema>, changeLog: ChangeLog | undefined) {
     this.#db = db;
-    this.#changes = changes;
+    this.#changeLog = changeLog;
   }
 
   async get(id: string): Promise<SandboxRecord | undefined> {
@@ -276,7 +276,7 @@ export class Sandboxes {
         if (begin !== undefined) await insertOperation(tx, begin);
         await insertAudit(tx, audit);
       }
-      await this.#changes?.note(
+      await this.#changeLog?.note(
         tx,
         rows.map(({ record }) => record.id),
       );
@@ -284,7 +284,7 @@ export class Sandboxes {
       await countSandboxes(tx, reservations, ofTeamMax);
       if (this.#isShared) await reserve(tx, reservations, room);
     });
-    this.#changes?.announce();
+    this.#changeLog?.announce();
   }
 
   /**
@@ -369,7 +369,7 @@ export class Sandboxes {
   }
 
   get #isShared(): boolean {
-    return this.#changes !== undefined;
+    return this.#changeLog !== undefined;
   }
 
   async #allOrNothing(
@@ -380,10 +380,10 @@ export class Sandboxes {
     try {
       await this.#db.transaction().execute(async (tx) => {
         if (!(await run(tx))) throw new MovedOn();
-        await this.#changes?.note(tx, ids);
+        await this.#changeLog?.note(tx, ids);
         if (!(await account(tx))) throw new MovedOn();
       });
-      this.#changes?.announce();
+      this.#changeLog?.announce();
       return true;
     } catch (error) {
       if (error instanceof MovedOn) return false;

@@ -4,8 +4,8 @@
  * database. Each gateway watches its share of the hosts and gives away the others. A host that nobody watched for 10 s
  * is taken beyond the share too: other gateways may not reach it.
  *
- *   free ──its machines are known here──▶ watched, renewed every 5 s ──not renewed for 10 s, or no longer known──▶ free
- *                                                                     (for other gateways: 15 s after the last renewal)
+ *   unwatched ──its machines are known here──▶ watched, renewed every 5 s
+ *       ◀──not renewed for 10 s (for other gateways: 15 s after the last renewal), or no longer known──┘
  */
 import type { Clock, Log } from "@cloche/base";
 import type { Hosts } from "../database/hosts.ts";
@@ -41,7 +41,7 @@ export class HostWatches implements Watches {
   /** By host, until when its watch is held; by the monotonic clock. */
   readonly #heldUntilMs = new Map<string, number>();
   /** By host, since when no gateway was seen to watch it; by the monotonic clock. */
-  readonly #freeSinceMs = new Map<string, number>();
+  readonly #unwatchedSinceMs = new Map<string, number>();
   /** Hosts watched beyond this gateway's share, because no other gateway did. */
   readonly #unwanted = new Set<string>();
   #running: Promise<void> | undefined;
@@ -99,9 +99,9 @@ export class HostWatches implements Watches {
     const others = new Set(await hosts.watchedByOthers(owner));
     const known = new Set(own);
     const justGiven = new Set(given);
-    const isFree = (id: string): boolean => !known.has(id) && !others.has(id) && !justGiven.has(id);
-    const free = [...reachable].filter(isFree);
-    const wanted = this.#wanted(free, this.#partOf(reachable.size) - own.length, sentAtMs);
+    const isUnwatched = (id: string): boolean => !known.has(id) && !others.has(id) && !justGiven.has(id);
+    const unwatched = [...reachable].filter(isUnwatched);
+    const wanted = this.#wanted(unwatched, this.#partOf(reachable.size) - own.length, sentAtMs);
     const taken: string[] = [];
     for (let start = 0; start < wanted.length; start += hostWatchesAtOnce)
       taken.push(...(await hosts.watch(owner, wanted.slice(start, start + hostWatchesAtOnce), hostWatchMs)));
@@ -133,14 +133,15 @@ export class HostWatches implements Watches {
     return [own, given];
   }
 
-  /** The free hosts to take: as many as are missing from this gateway's share, and all that were free for long. */
-  #wanted(free: readonly string[], missing: number, nowMs: number): string[] {
-    const nowFree = new Set(free);
-    for (const id of this.#freeSinceMs.keys()) if (!nowFree.has(id)) this.#freeSinceMs.delete(id);
-    for (const id of free) if (!this.#freeSinceMs.has(id)) this.#freeSinceMs.set(id, nowMs);
-    return free.filter((id, index) => {
+  /** The unwatched hosts to take: as many as are missing from this gateway's share, and all that were unwatched for long. */
+  #wanted(unwatched: readonly string[], missing: number, nowMs: number): string[] {
+    const nowUnwatched = new Set(unwatched);
+    for (const id of this.#unwatchedSinceMs.keys())
+      if (!nowUnwatched.has(id)) this.#unwatchedSinceMs.delete(id);
+    for (const id of unwatched) if (!this.#unwatchedSinceMs.has(id)) this.#unwatchedSinceMs.set(id, nowMs);
+    return unwatched.filter((id, index) => {
       if (index < missing) return true;
-      const isLong = nowMs - (this.#freeSinceMs.get(id) ?? nowMs) >= hostWatchHoldMs;
+      const isLong = nowMs - (this.#unwatchedSinceMs.get(id) ?? nowMs) >= hostWatchHoldMs;
       if (isLong) this.#unwanted.add(id);
       return isLong;
     });

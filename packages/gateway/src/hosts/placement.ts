@@ -45,7 +45,7 @@ export interface PlacementDependencies {
 }
 
 /** The open hosts, sorted out once after each read of the rows. */
-interface Pool {
+interface Candidates {
   rows: ReadonlyMap<string, HostRecord>;
   open: readonly HostRecord[];
   /** The first open hosts, which `packed` fills. */
@@ -55,7 +55,7 @@ interface Pool {
 
 export class Placement {
   readonly #needs: PlacementDependencies;
-  #pool: Pool | undefined;
+  #sorted: Candidates | undefined;
 
   constructor(needs: PlacementDependencies) {
     this.#needs = needs;
@@ -100,11 +100,11 @@ export class Placement {
   choose(need: Need, except: ReadonlySet<string> = new Set()): string {
     const { fleet } = this.#needs;
     if (!fleet.isCluster) return fleet.ids()[0] ?? "";
-    const pool = this.#poolNow();
+    const candidates = this.#candidates();
     const serves = (host: HostRecord): boolean => !except.has(host.id) && hasWhat(host, need);
     // After a refusal take the host with the most room: a host that is full in these rows may be fuller by now.
     const order = except.size === 0 ? most : least;
-    const chosen = this.#chosen(pool, need, serves, order);
+    const chosen = this.#chosen(candidates, need, serves, order);
     if (chosen === undefined) throw new NoRoom("");
     // Count the machine at once: the row is read again only later.
     chosen.reservedMemoryMb += need.memoryMb;
@@ -113,13 +113,13 @@ export class Placement {
 
   /** Whether some host has room for the machine, by the rows as last read. Reserves nothing. */
   fits(need: Need): boolean {
-    return this.#poolNow().open.some(
+    return this.#candidates().open.some(
       (host) => hasWhat(host, need) && host.reservedMemoryMb + need.memoryMb <= host.capacityMemoryMb,
     );
   }
 
   #chosen(
-    pool: Pool,
+    candidates: Candidates,
     need: Need,
     serves: (host: HostRecord) => boolean,
     packing: Order,
@@ -127,16 +127,16 @@ export class Placement {
     const { strategy, fleet } = this.#needs;
     const rowsOf = (ids: Iterable<string>): HostRecord[] =>
       [...ids]
-        .map((id) => pool.rows.get(id))
+        .map((id) => candidates.rows.get(id))
         .filter((row) => row !== undefined && isOpen(row)) as HostRecord[];
     const having = need.template === undefined ? [] : fleet.having(need.template);
-    const groups = [rowsOf(need.preferred ?? []), rowsOf(having), pool.open];
+    const groups = [rowsOf(need.preferred ?? []), rowsOf(having), candidates.open];
     const below = (share: number) => (host: HostRecord) =>
       serves(host) && host.reservedMemoryMb + need.memoryMb <= host.capacityMemoryMb * share;
     if (strategy === "spread") return this.#first(groups, below(1), placementSpreadOf, least);
-    const { prefix, prefixIds } = pool;
+    const { prefix, prefixIds } = candidates;
     const inPrefix = groups.map((group) =>
-      group === pool.open ? prefix : group.filter(({ id }) => prefixIds.has(id)),
+      group === candidates.open ? prefix : group.filter(({ id }) => prefixIds.has(id)),
     );
     return (
       this.#first(inPrefix, below(placementPackedShare), placementPackedOf, packing) ??
@@ -176,14 +176,14 @@ export class Placement {
     return Buffer.from(this.#needs.randomBytes(4)).readUInt32BE() % below;
   }
 
-  #poolNow(): Pool {
+  #candidates(): Candidates {
     const rows = this.#needs.fleet.rows();
-    if (this.#pool?.rows !== rows) {
+    if (this.#sorted?.rows !== rows) {
       const open = [...rows.values()].filter(isOpen);
       const prefix = packedPrefix(open);
-      this.#pool = { rows, open, prefix, prefixIds: new Set(prefix.map(({ id }) => id)) };
+      this.#sorted = { rows, open, prefix, prefixIds: new Set(prefix.map(({ id }) => id)) };
     }
-    return this.#pool;
+    return this.#sorted;
   }
 
   /** Other gateways have taken the room: treats the host as full until its row is read again. */

@@ -2,7 +2,7 @@ import { silentLog } from "@cloche/base";
 import { type RouteEvent, RouteEvent_Kind, RouteService } from "@cloche/protocol/edge";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type Change, Changes, signalInProcess } from "../database/changes.ts";
+import { type Change, ChangeLog, signalInProcess } from "../database/change-log.ts";
 import { type Database, openSqlite } from "../database/database.ts";
 import { anAuditEntry, anOperation, aSandbox } from "../testing/database-records.ts";
 import { FakeClock, quiet } from "../testing/fake-clock.ts";
@@ -72,7 +72,7 @@ describe("the log", () => {
   let allRead: number;
   let follower: ChangeFollower;
   const follow = async (): Promise<void> => {
-    const changes: Pick<Changes, "listen" | "newest" | "read" | "prune"> = {
+    const changes: Pick<ChangeLog, "listen" | "newest" | "read" | "prune"> = {
       listen: signalInProcess().listen,
       newest: async (limit) => there.toSorted((a, b) => a - b).slice(-limit),
       async read(last, missing) {
@@ -83,7 +83,7 @@ describe("the log", () => {
       prune: async () => undefined,
     };
     follower = new ChangeFollower({
-      changes: changes as Changes,
+      changeLog: changes as ChangeLog,
       clock,
       log: silentLog,
       hear: async (ids) => void heard.push(...ids),

@@ -10,14 +10,14 @@
  * reads all records.
  */
 import type { Clock, Log } from "@cloche/base";
-import type { Changes } from "../database/changes.ts";
+import type { ChangeLog } from "../database/change-log.ts";
 import { gatewayLimits } from "../limits.ts";
 
 const { changeLookMs, changePage, changeMissingMs, changeOverlap, changeKeepMs, changePruneMs } =
   gatewayLimits;
 
 export interface ChangeFollowerDependencies {
-  changes: Changes;
+  changeLog: ChangeLog;
   clock: Clock;
   log: Log;
   /** Reads these records and tells their listeners. */
@@ -49,7 +49,7 @@ export class ChangeFollower {
 
   /** Resolves when all records were read once, and follows from then on. */
   async start(): Promise<void> {
-    this.#signal = this.#needs.changes.listen(() => this.#told());
+    this.#signal = this.#needs.changeLog.listen(() => this.#told());
     await this.#begin();
     this.#running = this.#follow();
   }
@@ -67,8 +67,8 @@ export class ChangeFollower {
 
   /** Sets the position, then reads all records. Gaps among the newest numbers are missing: they may still commit. */
   async #begin(): Promise<void> {
-    const { changes, clock, readAll } = this.#needs;
-    const newest = await changes.newest(changeOverlap);
+    const { changeLog, clock, readAll } = this.#needs;
+    const newest = await changeLog.newest(changeOverlap);
     this.#missing.clear();
     this.#last = (newest[0] ?? 1) - 1;
     for (const sequence of newest) this.#advance(sequence);
@@ -90,14 +90,14 @@ export class ChangeFollower {
   }
 
   async #look(): Promise<void> {
-    const { changes, clock, hear } = this.#needs;
+    const { changeLog, clock, hear } = this.#needs;
     const nowMs = clock.monotonicMs();
     // Older changes may have been pruned.
     if (nowMs - this.#lookedAtMs > changeKeepMs / 2) await this.#begin();
     for (const [sequence, sinceMs] of this.#missing)
       if (nowMs - sinceMs > changeMissingMs) this.#missing.delete(sequence);
     for (;;) {
-      const found = await changes.read(this.#last, [...this.#missing.keys()], changePage);
+      const found = await changeLog.read(this.#last, [...this.#missing.keys()], changePage);
       if (found.length > 0) await hear([...new Set(found.map(({ sandboxId }) => sandboxId))]);
       for (const { sequence } of found) this.#advance(sequence);
       if (found.length < changePage) break;
@@ -105,7 +105,7 @@ export class ChangeFollower {
     this.#lookedAtMs = nowMs;
     if (nowMs - this.#prunedAtMs < changePruneMs) return;
     this.#prunedAtMs = nowMs;
-    await changes.prune(changeKeepMs);
+    await changeLog.prune(changeKeepMs);
   }
 
   #advance(sequence: number): void {

@@ -103,6 +103,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
           "a sandbox state such as SANDBOX_STATE_RUNNING",
         );
       });
+      // A new filter also enters page-token.ts (`PageFilters`, `markOf`).
       const filters = {
         states: [...new Set(states)],
         metadata: metadata("metadata", request.metadata),

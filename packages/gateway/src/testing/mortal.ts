@@ -64,8 +64,8 @@ export class Mortal {
     ] as const) {
       wrapped[name] = this.#wrap(name, database[name]);
     }
-    wrapped["changes"] =
-      database.changes && this.#wrap("changes", database.changes, new Set(["listen", "announce"]));
+    wrapped["changeLog"] =
+      database.changeLog && this.#wrap("changeLog", database.changeLog, new Set(["listen", "announce"]));
     wrapped["ping"] = () => this.#guard("ping", () => database.ping());
     wrapped["close"] = () => Promise.resolve();
     return wrapped as unknown as Database;

@@ -21,7 +21,10 @@ export interface AgentsParts {
 /** The fields of a sandbox that its agent is told. */
 type AssignedTo = Pick<MachineRecord, "id" | "name" | "env" | "blockDevice">;
 
-/** Most users' processes of one sandbox. The machine's own limit is far above. */
+/**
+ * Most users' processes of one sandbox, in both runtimes. By memory fewer: native/guest/guest.c, which gVisor's unit-limits.ts repeats. The
+ * machine's own limit is far above.
+ */
 export const MAX_PROCESSES = 4_096;
 
 export class Agents {

@@ -40,7 +40,7 @@ import {
   routerSubnet,
   slotsPresent,
 } from "./router.ts";
-import type { Denial } from "./sets.ts";
+import type { Denial } from "./nft-listing.ts";
 import type { EgressReport } from "./egress-report.ts";
 import { type LinkTraffic, trafficOfSlots } from "./traffic.ts";
 import { SlotEgress } from "./slot-egress.ts";

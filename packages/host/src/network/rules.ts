@@ -64,7 +64,7 @@ export interface RouterRules {
 
 /**
  * Its sets have for each slot: the only source address, the mode (egress), whether names may be resolved, the allow-list, its team's mark,
- * counters.
+ * counters. A set with elements of slots also enters slot-egress.ts, which removes them with the slot, and nft-listing.ts.
  */
 export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string {
   const host = uplinkAddresses(subnet).gateway;

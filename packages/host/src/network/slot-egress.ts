@@ -38,7 +38,7 @@ import { RefusedNames } from "./refused-names.ts";
 import { learn, NOTHING_RESOLVED, type Resolved, resolvedCommands, retain } from "./resolved.ts";
 import { changeElements, routerNft, routerNftJson } from "./router.ts";
 import { ROUTER_TABLE, SPECIAL_RANGES } from "./rules.ts";
-import { type Denial, readDenials, readElements, readRefusals, readResolved } from "./sets.ts";
+import { type Denial, readDenials, readElements, readRefusals, readResolved } from "./nft-listing.ts";
 import { type SlotPlace, saveEgress, savedEgress } from "./slot.ts";
 
 const OPEN: EgressPolicy = { mode: "open" };

@@ -8,7 +8,7 @@ import type { ElementChange } from "../sys/native.ts";
 import { slotInterface } from "./names.ts";
 import { changeElements, routerNftJson } from "./router.ts";
 import { ROUTER_TABLE } from "./rules.ts";
-import { readTeams } from "./sets.ts";
+import { readTeams } from "./nft-listing.ts";
 import type { SlotPlace } from "./slot.ts";
 
 export class SlotTeams {

@@ -15,8 +15,8 @@ import { ImageMismatchError, snapshotDisk } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { snapshotOf } from "./memory-images.ts";
 import type { Parts } from "./parts.ts";
-import { travelling } from "../images/image-description.ts";
-import type { StoredImages, SuspendedFiles } from "../images/stored-images.ts";
+import { travelling } from "../suspended/image-description.ts";
+import type { StoredImages, SuspendedFiles } from "../suspended/stored-images.ts";
 
 const UPLOADS_AT_ONCE = 2;
 const FIRST_RETRY_MS = 1_000;

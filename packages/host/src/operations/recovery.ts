@@ -46,7 +46,9 @@ export interface Recovery {
 }
 
 /** Loads every record, and removes files and processes that belong to none. Touches no machine that has a record. */
-export async function loadMachines(parts: Parts<"machines" | "drivers" | "log" | "poolDir">): Promise<void> {
+export async function adoptRecordsAndSweep(
+  parts: Parts<"machines" | "drivers" | "log" | "poolDir">,
+): Promise<void> {
   const { machines, drivers, log, poolDir } = parts;
   const { records, strays } = await machines.store.load();
   for (const record of records) machines.adopt(record);

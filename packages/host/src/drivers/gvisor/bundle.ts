@@ -29,6 +29,7 @@ const CAPABILITIES =
   "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP"
     .split(" ")
     .map((name) => `CAP_${name}`);
+/** For users' processes too. In a VM: `ulimit` in artifacts/src/vm/guest/system-init.sh. */
 const OPEN_FILES = 1_048_576;
 
 export async function writeBundle(dir: string, options: BundleOptions): Promise<void> {

@@ -1,5 +1,5 @@
 // Machines as gVisor sandboxes. A machine runs in a unit (unit.ts, units.ts); machine-units.ts keeps which unit belongs to which
-// machine; pool/ready-pool.ts makes units ahead of requests.
+// machine; ready/ready-machines.ts makes units ahead of requests.
 //
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts. `adopt` reads
 // gvisor.json and the unit's record, and trusts them only if the process with that pid and start time lives.
@@ -8,7 +8,7 @@ import { dirname, join } from "node:path";
 import { allDone, CleanupStack, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { DiskFault } from "../../disk/disk.ts";
-import { readCpuClass } from "../../images/cpu-class.ts";
+import { readCpuClass } from "../../suspended/cpu-class.ts";
 import type { Native } from "../../sys/native.ts";
 import { prepareParent, removeGroup } from "../cgroup.ts";
 import {
@@ -39,8 +39,8 @@ import {
   restoreError,
 } from "./memory-image.ts";
 import { sweepReadyDisks } from "./ready-disks.ts";
-import { ReadyPool } from "./pool/ready-pool.ts";
-import { type MadeWith, platformKey, type Template, templateKey } from "./pool/template.ts";
+import { GvisorReadyMachines } from "./ready/ready-machines.ts";
+import { type MadeWith, platformKey, type Template, templateKey } from "./ready/template.ts";
 import { probeRunsc } from "./probe.ts";
 import { shareMounts, unmountBelow, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
@@ -91,7 +91,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
   /** By the version of runsc. */
   readonly #platforms = new Map<string, Promise<string>>();
   #cpuClass: Promise<string> | undefined;
-  #ready: ReadyPool | undefined;
+  #ready: GvisorReadyMachines | undefined;
   readonly #turns = new Turns(madeAtOnce());
   readonly #standstill: Standstill = { isOn: () => false };
 
@@ -124,7 +124,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     await sweepReadyDisks(poolDir);
     this.#exits.start();
     if (ready === 0) return;
-    this.#ready = new ReadyPool({
+    this.#ready = new GvisorReadyMachines({
       units: this.#units,
       machines: this.#machines,
       native,

@@ -9,7 +9,7 @@ import { createDurably, readJsonFile } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ImageMismatchError } from "../driver.ts";
 import { requirePlainFiles } from "../plain-files.ts";
-import type { MadeWith } from "./pool/template.ts";
+import type { MadeWith } from "./ready/template.ts";
 import type { Unit } from "./unit.ts";
 
 const FILE = "made-with";

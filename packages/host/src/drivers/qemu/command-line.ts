@@ -4,7 +4,7 @@ import { guestNetwork, type VmArch } from "@cloche/artifacts";
 
 export type Accelerator = "kvm" | "tcg";
 
-/** The sizes that may differ between machines. Each shape needs its own template. */
+/** The sizes that may differ between machines. Chosen by shape.ts; each field enters the keys of snapshots and templates (platform.ts). */
 export interface VmShape {
   readonly vcpus: number;
   readonly memoryMb: number;

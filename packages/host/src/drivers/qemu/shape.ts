@@ -1,4 +1,5 @@
-// Derives a virtual machine's CPUs and memory from the sandbox's size. Machines of one shape share a template.
+// Derives a virtual machine's CPUs and memory from the sandbox's size. Machines of one shape share a template. The shape enters
+// the keys of snapshots (platform.ts): another rule here makes stored ones cold.
 import { availableParallelism } from "node:os";
 import type { MachineResources } from "../driver.ts";
 import type { VmShape } from "./command-line.ts";

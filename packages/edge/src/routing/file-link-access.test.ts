@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { limits } from "@cloche/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { signFileLink, verifyFileLink } from "./file-link.ts";
+import { signFileLink, verifyFileLink } from "./file-link-token.ts";
 import { sandboxA, sandboxB } from "../testing/fake-gateway.ts";
 import { type Answer, Rig } from "../testing/rig.ts";
 

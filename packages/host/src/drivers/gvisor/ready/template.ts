@@ -99,7 +99,7 @@ export interface MadeWith {
   agentRootDir: string;
   /** Digest of the sentry's version and all flags of the CPU. If equal, the image can be restored. */
   platform: string;
-  /** Class of that CPU (images/cpu-class.ts). Equal class and `runscVersion` restore too. */
+  /** Class of that CPU (suspended/cpu-class.ts). Equal class and `runscVersion` restore too. */
   cpuClass: string;
   /** Version of that sentry. */
   runscVersion: string;

@@ -6,12 +6,12 @@
 //          It is assigned to an identity that no sandbox has yet, and its cgroup is frozen (systrap uses 2 % of a core when
 //          idle). A new machine with that identity only thaws it; a machine with another identity is assigned again.
 //
-// After a burst as many of each kind are kept as it requested (recent-bursts.ts), if the host has the memory (spare-memory.ts).
+// After a burst as many of each kind are kept as it requested (recent-bursts.ts), if the host has the memory (memory-headroom.ts).
 //
 // Owns its units; no other part knows them. After a crash of the service they belong to no machine and are swept.
 import { allDone, apart, eachLimited, type Log } from "@cloche/base";
 import type { ReadyIdentity } from "../../driver.ts";
-import type { SpareMemory } from "./spare-memory.ts";
+import type { MemoryHeadroom } from "./memory-headroom.ts";
 import { RecentBursts } from "../tuning/recent-bursts.ts";
 import { RecentShapes, type Shape, shapeKey } from "../tuning/recent-shapes.ts";
 import type { Unit } from "../unit.ts";
@@ -29,7 +29,7 @@ export interface ReadyUnitsOptions {
   /** Most units made together, where more than `count` of a kind are wanted; default 1. */
   atOnce?: number;
   /** Called before more than `count` are made, and from time to time while there are more. */
-  spareMemory(): SpareMemory;
+  memoryHeadroom(): MemoryHeadroom;
   /** Makes a blank unit of `shape`, by default of the default shape. */
   makeBlank(shape?: Shape): Promise<Unit>;
   /** Freezes or thaws a blank unit. */
@@ -147,8 +147,8 @@ export class ReadyUnits {
 
   /** How many of each kind to keep, besides one for each shape. */
   wanted(): { blank: number; warm: number } {
-    const { count, warm, spareMemory } = this.#options;
-    const left = spareMemory();
+    const { count, warm, memoryHeadroom } = this.#options;
+    const left = memoryHeadroom();
     const now = Date.now();
     const wantedOf = (bursts: RecentBursts, have: number): number => {
       if (left === "plenty") return bursts.wanted(now);

@@ -20,7 +20,7 @@ export interface ChangeSignal {
   listen(heard: () => void): { close(): Promise<void> };
 }
 
-export class Changes {
+export class ChangeLog {
   readonly #db: Kysely<Schema>;
   readonly #signal: ChangeSignal;
 

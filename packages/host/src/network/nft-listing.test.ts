@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { readDenials, readElements, readRefusals, readResolved } from "./sets.ts";
+import { readDenials, readElements, readRefusals, readResolved } from "./nft-listing.ts";
 
 it("reads back what nft holds of each slot", () => {
   const json = {

@@ -4,7 +4,7 @@
  *     detached ──attach──▶ attached ──detach──▶ detached
  *                             │ the store is opened on first use; services are read at attach
  *
- * While it is not attached the data plane answers 503. Called by host-calls/guest-service.ts alone, one call at a time.
+ * While it is not attached the data plane answers 503. Called by control/guest-service.ts alone, one call at a time.
  */
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";

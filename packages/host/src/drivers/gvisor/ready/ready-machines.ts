@@ -1,5 +1,5 @@
 // Makes a template, blank and warm units (ready-units.ts) and fresh disks ahead of requests, so that a new machine needs neither the
-// start of a sentry nor the boot of an agent. The driver also works without this pool.
+// start of a sentry nor the boot of an agent. The driver also works without them.
 //
 // Owns the template and the ready units. After a crash these units belong to no machine and are swept.
 import { allDone, CleanupStack, type Log, step, Turns } from "@cloche/base";
@@ -21,10 +21,10 @@ import { claimedAtOnce, isDefaultShape, limitsOf, madeAheadAtOnce } from "../uni
 import type { Units } from "../units.ts";
 import { makeRoomForReadyDisk } from "../ready-disks.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
-import { spareMemory } from "./spare-memory.ts";
+import { memoryHeadroom } from "./memory-headroom.ts";
 import { type Template, TemplateStore } from "./template.ts";
 
-export interface ReadyPoolOptions {
+export interface ReadyMachinesOptions {
   units: Units;
   machines: MachineUnits;
   native: Native;
@@ -41,13 +41,13 @@ export interface ReadyPoolOptions {
   log: Log;
 }
 
-export class ReadyPool implements ReadyMachines {
-  readonly #options: ReadyPoolOptions;
+export class GvisorReadyMachines implements ReadyMachines {
+  readonly #options: ReadyMachinesOptions;
   readonly #templates: TemplateStore;
   readonly #units: ReadyUnits;
   readonly #claims = new Turns(claimedAtOnce());
 
-  constructor(options: ReadyPoolOptions) {
+  constructor(options: ReadyMachinesOptions) {
     this.#options = options;
     const { units, hooks, poolDir, native, templateKey, ready, readyMost, log } = options;
     this.#templates = new TemplateStore({ poolDir, key: templateKey, native });
@@ -55,7 +55,7 @@ export class ReadyPool implements ReadyMachines {
       count: ready,
       most: readyMost,
       atOnce: madeAheadAtOnce(),
-      spareMemory,
+      memoryHeadroom,
       makeBlank: (shape = defaults) => units.make(limitsOf(shape), { ahead: true }),
       freeze: (unit, frozen) => (frozen ? keep(unit) : unit.freeze(false)),
       ...(hooks && { warm: (unit) => this.#warm(unit, hooks), offer: (all) => hooks.offer(all) }),

@@ -6,13 +6,13 @@ import { freemem, totalmem } from "node:os";
  * are far enough apart that destroying all extra units of the default (`CLOCHE_WARM_POOL_MAX`: a sixth of the memory in warm units,
  * a twentieth in blanks) does not lead back to plenty.
  */
-export type SpareMemory = "plenty" | "enough" | "short";
+export type MemoryHeadroom = "plenty" | "enough" | "short";
 
 const PLENTY = 3 / 8;
 const ENOUGH = 1 / 8;
 
 /** `freemem` is MemAvailable of /proc/meminfo: memory that programs can get without swapping. */
-export function spareMemory(available = freemem(), total = totalmem()): SpareMemory {
+export function memoryHeadroom(available = freemem(), total = totalmem()): MemoryHeadroom {
   const part = available / total;
   if (part >= PLENTY) return "plenty";
   return part >= ENOUGH ? "enough" : "short";

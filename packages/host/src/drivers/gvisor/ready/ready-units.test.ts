@@ -1,7 +1,7 @@
 import type { ReadyIdentity } from "../../driver.ts";
 import { silentLog } from "@cloche/base";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { SpareMemory } from "./spare-memory.ts";
+import type { MemoryHeadroom } from "./memory-headroom.ts";
 import { ReadyUnits, type ReadyUnitsOptions } from "./ready-units.ts";
 import type { Unit } from "../unit.ts";
 
@@ -16,14 +16,14 @@ interface FakeUnit {
 
 let made: FakeUnit[] = [];
 let destroyed: FakeUnit[] = [];
-let left: SpareMemory = "plenty";
+let left: MemoryHeadroom = "plenty";
 const asFake = (unit: Unit | undefined): FakeUnit => unit as unknown as FakeUnit;
 
 function readyUnits(options: Partial<ReadyUnitsOptions> = {}): ReadyUnits {
   return new ReadyUnits({
     count: 2,
     most: 10,
-    spareMemory: () => left,
+    memoryHeadroom: () => left,
     async makeBlank(shape) {
       const unit: FakeUnit = {
         number: made.length + 1,

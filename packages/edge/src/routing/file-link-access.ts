@@ -12,7 +12,7 @@ import {
 } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import type { Exchange } from "../exchange/exchange.ts";
-import { type FileLink, signFileLink, verifyFileLink } from "./file-link.ts";
+import { type FileLink, signFileLink, verifyFileLink } from "./file-link-token.ts";
 import { readFileLinkRequest } from "./file-link-request.ts";
 import type { RawHeaders } from "../exchange/headers.ts";
 import type { RouteClient } from "../route-table.ts";
