@@ -139,6 +139,16 @@ describe("the registry", () => {
     expect(await directory.all()).toMatchObject([{ generation: 1 }]);
   });
 
+  // CLOCHE_RUNSC may name any runsc with a release in its version (packages/host/src/artifacts/runsc-version.ts).
+  it.each(["20260905.0", "release-20260905.0", "0.0~20260905.0-1", "release-20260905.0-53-g0123456789ab-dirty"])(
+    "takes a host whose own runsc calls itself %s",
+    async (version) => {
+      const cpuClass = `x64-genuineintel-6-143-1f0c93ab.gvisor-${version}`;
+      await client("a").registerHost({ ...request, cpuClass });
+      expect(await directory.all()).toMatchObject([{ cpuClass }]);
+    },
+  );
+
   // Every gateway reads and uses all rows: one that cannot be used would keep it from the hosts behind.
   it.each([
     { address: "" },
@@ -146,6 +156,7 @@ describe("the registry", () => {
     { address: `${"a".repeat(1_000)}:1` },
     { version: "v".repeat(1_000_000) },
     { cpuClass: "c".repeat(1_000_000) },
+    { cpuClass: "a\u001b[2Jb" },
     { runtimes: Array.from({ length: 100_000 }, () => "gvisor") },
     { capacityMemoryMb: 2n ** 64n - 1n },
   ])("refuses a host that says of itself what no host does", async (said) => {

@@ -12,13 +12,16 @@ const MESSAGE_MAX = 4_096;
 /** Machines made ahead that one host offers. */
 const READY_MAX = 1_000;
 const IMAGE_KEY = /^[a-z0-9-]{1,64}$/;
-/** As a host's driver makes it, for example `x64-genuineintel-6-143-1f0c93ab.gvisor-20260905.0`. */
-const CPU_CLASS = /^[\w.+-]{0,128}$/;
+/**
+ * As a host's driver makes it, for example `x64-genuineintel-6-143-1f0c93ab.gvisor-20260905.0`. Its end is what the operator's own runsc
+ * calls itself, such as Debian's `0.0~20260905.0-1`.
+ */
+const CPU_CLASS = /^[\x21-\x7e]{0,256}$/;
 const PACK_ID = /^pack-[a-z0-9]{20}$/;
 /** As many as a checkpoint may have. */
 const PACKS_MAX = 65_534;
-/** The host's clock may be ahead by so much. */
-const AHEAD_MS = 60_000;
+/** The host's clock may be ahead by so much: hosts that lost their time server go on. */
+const AHEAD_MS = 3_600_000;
 
 const phases: ReadonlySet<number> = new Set(
   Object.values(MachinePhase).filter((value) => typeof value === "number"),
@@ -26,7 +29,7 @@ const phases: ReadonlySet<number> = new Set(
 
 const text = (value: string): string => value.slice(0, TEXT_MAX);
 
-/** Why a host refused a call; it may name five paths of a sandbox. */
+/** Why a host refused a call. It may name five paths of a sandbox, of which very long ones are cut. */
 export const reportedMessage = (message: string): string => message.slice(0, MESSAGE_MAX);
 
 /** A time of the host's clock; 0 where no machine can have it. */
@@ -66,13 +69,17 @@ export const reportedReady = (ready: readonly ReadyMachine[]): ReadyMachine[] =>
     .slice(0, READY_MAX)
     .filter(({ sandboxId, name }) => isSandboxId(sandboxId) && isDisplayName(name, limits.sandboxNameLength));
 
-/** Undefined: a host notes no such event. Only calls with a sandbox's token are answered by hosts. */
+/**
+ * Undefined: a host notes no such event. Only calls with a sandbox's token are answered by hosts. An event is not lost by a clock that is
+ * wrong: it is noted as of now.
+ */
 export function reportedAudit(event: AuditEvent, nowMs: number): AuditEvent | undefined {
-  const { actor, atUnixMs } = event;
-  if (!actor.startsWith("token:") || time(atUnixMs, nowMs) === 0n) return undefined;
+  const { actor } = event;
+  if (!actor.startsWith("token:")) return undefined;
   const { teamId, action, subject, requestId, result, detail } = event;
   return {
     ...event,
+    atUnixMs: time(event.atUnixMs, nowMs) || BigInt(nowMs),
     teamId: text(teamId),
     actor: text(actor),
     action: text(action),
@@ -83,8 +90,11 @@ export function reportedAudit(event: AuditEvent, nowMs: number): AuditEvent | un
   };
 }
 
-/** Of all machines that one host may report: about the memory that they take here. */
-const WEIGHT_MAX = 64 * 1024 * 1024;
+/**
+ * Of all machines that one host may report: about the memory that they take here. 10,000 suspended sandboxes, as many as a team may have
+ * by default, take 174 MB if each has 4 GB in storage.
+ */
+const WEIGHT_MAX = 256 * 1024 * 1024;
 const MACHINE_WEIGHT = 1_024;
 const PACK_WEIGHT = 128;
 

@@ -62,7 +62,7 @@ function describedHost(request: RegisterHostRequest): HostDescription {
     if (!isRight) throw new ClocheError("invalid_argument", what);
   };
   require(address.length <= ADDRESS_LENGTH_MAX && isAddress(address), "address must be host:port");
-  require(isCpuClass(cpuClass), "cpu_class must be at most 128 letters, digits and ._+-");
+  require(isCpuClass(cpuClass), "cpu_class must be at most 256 printable characters without spaces");
   require(VERSION.test(version), "version must be at most 64 letters, digits and ._+-");
   require(capacityMemoryMb <= CAPACITY_MB_MAX, `capacity_memory_mb must be at most ${CAPACITY_MB_MAX}`);
   const areRuntimes = runtimes.length <= RUNTIMES_MAX && runtimes.every((one) => RUNTIME.test(one));
