@@ -92,7 +92,7 @@ export const memberDefences: readonly Defence[] = [
     find: "    readMaxBytes: memberBounds.answerBytes,\n",
     replace: "",
     ...calls,
-    named: "reads no answer without end",
+    named: "reads the largest answer, and none without end",
   },
   {
     what: "a caller counts the pings of the other side",

@@ -59,8 +59,8 @@ export const memberBounds = {
   streamWindowBytes: 256 * 1024,
   /** Largest request: the 65,534 packs that a checkpoint may have, twice. */
   requestBytes: 8 * 1024 * 1024,
-  /** Largest answer: all machines of a host. */
-  answerBytes: 32 * 1024 * 1024,
+  /** Largest answer: all machines of a host, such as 10,000 that are suspended with 2 GB each in storage. */
+  answerBytes: 48 * 1024 * 1024,
   /** Requests and unread answers: of a member, and of all together. */
   heldBytes: 64 * 1024 * 1024,
   processBytes: 256 * 1024 * 1024,

@@ -45,6 +45,20 @@ it.each([
   await expect.poll(() => f.host.phase(id)).toBeUndefined();
 });
 
+it.each([
+  [{ mode: "allow", domains: ["*.Example.org.:443"], cidrs: ["203.0.113.0/24:8000-8100"] }, "allow"],
+  [{ mode: "of-a-later-release", domains: [], cidrs: [] }, "none"],
+  [undefined, "open"],
+])("one with the policy %j is adopted with the mode %s", async (egress, mode) => {
+  f.host.add({ ...spec, teamId: f.teamId }, MachinePhase.RUNNING, {
+    revision: 7,
+    spec: { ...spec, ...(egress && { egress }) },
+  });
+  await f.gateway.orphans.adopt(id, "");
+  const adopted = (await f.database.sandboxes.get(id))?.egress;
+  expect(adopted).toMatchObject({ mode, domains: egress?.mode === mode ? egress.domains : [] });
+});
+
 it("one of a team that is not there needs the name of another", async () => {
   add(MachinePhase.RUNNING, "team-gone");
   await expect(f.gateway.orphans.adopt(id, "")).rejects.toThrow(/no team team-gone.*--team/);

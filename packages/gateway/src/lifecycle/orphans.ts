@@ -225,6 +225,12 @@ export function egressIn({ egress }: MachineSpec): Egress | undefined {
   return isRight ? { mode, domains, cidrs } : undefined;
 }
 
+/** The network is open for a machine that was told no policy, and shut for one whose policy is not valid here. */
+function egressOfAdopted(spec: MachineSpec | undefined): Egress {
+  const mode = spec?.egress === undefined ? "open" : "none";
+  return (spec && egressIn(spec)) ?? { mode, domains: [], cidrs: [] };
+}
+
 function recordOf(
   machine: Machine,
   orphan: Orphan,
@@ -248,7 +254,7 @@ function recordOf(
     env: spec?.env ?? {},
     metadata: {},
     publicPorts: [],
-    egress: (spec && egressIn(spec)) ?? { mode: "open", domains: [], cidrs: [] },
+    egress: egressOfAdopted(spec),
     sourceSandboxId: "",
     sourceCheckpointId: spec?.checkpointId ?? "",
     errorMessage: machine.errorMessage,

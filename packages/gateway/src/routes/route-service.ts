@@ -27,8 +27,8 @@ export interface RouteServiceDependencies {
 }
 
 const FILE_LINK_ID = /^[\w-]{1,64}$/;
-/** The edge's clock, which the expiry is of, may be ahead. */
-const FILE_LINK_MS_MAX = (limits.fileLinkSeconds + 60) * 1_000;
+/** The edge's clock, which the expiry is of, may be an hour ahead. */
+const FILE_LINK_MS_MAX = (limits.fileLinkSeconds + 3_600) * 1_000;
 
 export const linkTokenHash = (token: string): string => createHash("sha256").update(token).digest("hex");
 
