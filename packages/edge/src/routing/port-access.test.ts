@@ -1,35 +1,7 @@
-import { once } from "node:events";
-import http, { type IncomingMessage } from "node:http";
-import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 import { sandboxA, sandboxB } from "../testing/fake-gateway.ts";
 import { baseDomain, Rig, until } from "../testing/rig.ts";
-
-/** A user's server in the sandbox; answers with the headers it got. */
-async function userServer(): Promise<{ port: number; seen: IncomingMessage[]; [Symbol.dispose](): void }> {
-  const seen: IncomingMessage[] = [];
-  const server = http.createServer((request, response) => {
-    seen.push(request);
-    response.setHeader("set-cookie", "session=1");
-    response.end(JSON.stringify(request.headers));
-  });
-  server.on("upgrade", (request: IncomingMessage, socket) => {
-    seen.push(request);
-    socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
-    socket.on("error", () => undefined);
-    socket.pipe(socket);
-  });
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return {
-    port: (server.address() as AddressInfo).port,
-    seen,
-    [Symbol.dispose]() {
-      server.closeAllConnections();
-      server.close();
-    },
-  };
-}
+import { userServer } from "../testing/user-server.ts";
 
 test("the sandbox's token opens a port, and the server behind never sees it", async () => {
   await using rig = await Rig.start();
@@ -319,12 +291,8 @@ test.each([
   ["s=domain=x; Path=/domain=y", "s=domain=x; Path=/domain=y"],
 ])("no cookie of a port is for the sandboxes of others: %s", async (sent, got) => {
   await using rig = await Rig.start();
-  const server = http.createServer((_, response) => response.setHeader("set-cookie", sent).end());
-  server.listen(0, "127.0.0.1");
-  await once(server, "listening");
+  using user = await userServer({ "set-cookie": sent });
   const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
-  const label = `${(server.address() as AddressInfo).port}-${sandboxA}`;
-  const answer = await rig.ask({ label, headers: { authorization } });
-  server.close();
+  const answer = await rig.ask({ label: `${user.port}-${sandboxA}`, headers: { authorization } });
   expect(answer.headers["set-cookie"]).toEqual([got]);
 });
