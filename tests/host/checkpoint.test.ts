@@ -13,13 +13,13 @@ import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts
 import { CheckpointCatalogue } from "../../packages/host/src/checkpoint/catalogue.ts";
 import {
   chunkBytes,
-  type Chunk,
   decodeManifest,
   encodeManifest,
   type ManifestDraft,
 } from "../../packages/host/src/checkpoint/manifest.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
+import { allChunks, sampleHeader } from "../../packages/host/src/testing/sample-checkpoint.ts";
 
 const diskMb = 64;
 const team = "team-a";
@@ -475,26 +475,9 @@ async function flip(file: string, offset: number): Promise<void> {
   await writeFile(file, data);
 }
 
-async function allChunks(pieces: AsyncIterable<(Chunk | undefined)[]>) {
-  const all: (Chunk | undefined)[] = [];
-  for await (const piece of pieces) all.push(...piece);
-  return all;
-}
-
 describe("manifest", () => {
   const sample = (): ManifestDraft => ({
-    header: {
-      id: "ckpt-00000000000000000000",
-      name: "n",
-      team_id: team,
-      sandbox_id: "sbx-1",
-      created_at: "2026-01-01T00:00:00.000Z",
-      size_bytes: 5,
-      runtime: "gvisor",
-      disk_bytes: 3 * chunkBytes + 10,
-      disk_mb: 1,
-      running_services: [],
-    },
+    header: sampleHeader({ size_bytes: 5, disk_bytes: 3 * chunkBytes + 10 }),
     packs: [{ id: "pack-00000000000000000000", bytes: 1_000 }],
     chunks: [
       undefined,

@@ -185,6 +185,15 @@ export const storageDefences: readonly Defence[] = [
     named: "keeps much to be unpacked",
   },
   {
+    what: "the header of a manifest has a bounded number of values",
+    file: "packages/host/src/checkpoint/manifest.ts",
+    find: "parseJson(bytes, manifestCaps.headerValues)",
+    replace: "parseJson(bytes, 1e9)",
+    project: "unit",
+    test: "packages/host/src/checkpoint/manifest-bomb.test.ts",
+    named: "more values than any",
+  },
+  {
     what: "a manifest's disk has the size of its checkpoint",
     file: "packages/host/src/checkpoint/catalogue.ts",
     find: "if (manifest.header.disk_bytes !== info.disk_bytes)",

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { zstdCompressSync } from "node:zlib";
 import { ClocheError } from "@cloche/protocol";
 import { expect, it } from "vitest";
+import { sampleHeader } from "../testing/sample-checkpoint.ts";
 import { CheckpointArchive, type ArchiveOptions } from "./archive.ts";
 import { chunkBytes, decodeManifest, encodeManifest } from "./manifest.ts";
 
@@ -29,18 +30,7 @@ it("ends before it takes the pool's reserve, and leaves nothing", async () => {
       if (looks === 3) throw new ClocheError("resource_exhausted", "the host's disk pool is full");
     },
   });
-  const header = {
-    id: "ckpt-a",
-    name: "a",
-    team_id: "team-a",
-    sandbox_id: "sbx-a",
-    created_at: "2026-01-01T00:00:00.000Z",
-    size_bytes: 0,
-    runtime: "gvisor",
-    disk_bytes: count * chunkBytes,
-    disk_mb: 16,
-    running_services: [],
-  };
+  const header = sampleHeader({ disk_bytes: count * chunkBytes, disk_mb: 16 });
   const packs = [{ id: `pack-${"a".repeat(20)}`, bytes: stored.length }];
   const chunk = { pack: 0, offset: 0, storedBytes: stored.length, sha256 };
   const chunks = Array.from({ length: count }, () => chunk);

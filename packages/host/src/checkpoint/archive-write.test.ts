@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { openDirectoryStore } from "../blob/directory-store.ts";
 import type { Native } from "../sys/native.ts";
+import { sampleHeader } from "../testing/sample-checkpoint.ts";
 import { CheckpointArchive } from "./archive.ts";
 import { chunkBytes, ManifestError } from "./manifest.ts";
 
@@ -23,18 +24,7 @@ it("is not stored, and leaves no pack, however often it is tried", async () => {
     chunkMap: async (_image: string, _base: string | undefined, out: string) => await writeFile(out, "d"),
   } as unknown as Native;
   const archive = new CheckpointArchive({ blobs, native, randomBytes, nowMs: Date.now, poolDir: folder });
-  const header = {
-    id: "ckpt-a",
-    name: "a",
-    team_id: "team-a",
-    sandbox_id: "sbx-a",
-    created_at: "2026-01-01T00:00:00.000Z",
-    size_bytes: 0,
-    runtime: "gvisor",
-    disk_bytes: chunkBytes,
-    disk_mb: 1,
-    running_services: ["s".repeat(1_000)],
-  };
+  const header = sampleHeader({ disk_bytes: chunkBytes, running_services: ["s".repeat(1_000)] });
   const write = async (): Promise<unknown> =>
     await archive.write(header, image, undefined, new AbortController().signal);
   await expect(write()).rejects.toThrow(ManifestError);

@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { constants, createZstdCompress } from "node:zlib";
 import { expect, it } from "vitest";
+import { sampleHeader } from "../testing/sample-checkpoint.ts";
 import {
   type Chunk,
   type CheckpointHeader,
@@ -11,22 +12,10 @@ import {
   manifestCaps,
 } from "./manifest.ts";
 
-const header: CheckpointHeader = {
-  id: "ckpt-a",
-  name: "a",
-  team_id: "team-a",
-  sandbox_id: "sbx-a",
-  created_at: "2026-01-01T00:00:00.000Z",
-  size_bytes: 0,
-  runtime: "gvisor",
-  disk_bytes: 0,
-  disk_mb: 1,
-  running_services: [],
-};
 const packs = [{ id: `pack-${"a".repeat(20)}`, bytes: 1_000 }];
 const manifestOf = (chunk: Chunk, count: number): Promise<Buffer> =>
   encodeManifest({
-    header: { ...header, disk_bytes: count * chunkBytes },
+    header: sampleHeader({ disk_bytes: count * chunkBytes }),
     packs,
     chunks: Array.from({ length: count }, () => chunk),
   });
@@ -79,11 +68,11 @@ it("is refused where its table is longer than its disk, or keeps much to be unpa
   const count = 1_000;
   const good = await manifestOf(all, count);
   const longer = await manifestOf(all, count + 1);
-  const header = (data: Buffer): Buffer => data.subarray(20, 20 + data.readUInt32LE(12));
+  const headerOf = (data: Buffer): Buffer => data.subarray(20, 20 + data.readUInt32LE(12));
   const seal = (table: Buffer): Buffer => {
     const prefix = Buffer.from(good.subarray(0, 20));
     prefix.writeUInt32LE(table.length, 16);
-    const body = Buffer.concat([prefix, header(good), table]);
+    const body = Buffer.concat([prefix, headerOf(good), table]);
     return Buffer.concat([body, createHash("sha256").update(body).digest()]);
   };
   const table = longer.subarray(20 + longer.readUInt32LE(12), -32);
@@ -96,13 +85,33 @@ it("is refused where its table is longer than its disk, or keeps much to be unpa
   await expect(decodeManifest(seal(Buffer.concat(parts)))).rejects.toThrow("does not unpack");
 });
 
+it("is read where it is of the largest disk, full of what cannot be compressed", async () => {
+  const { diskBytes, packs: most } = manifestCaps;
+  const id = (at: number): string => `pack-${at.toString(36).padStart(20, "0")}`;
+  const full = Array.from({ length: most }, (_, at) => ({ id: id(at), bytes: 32 * 1024 * 1024 + 2 * chunkBytes }));
+  expect(full.length * 32 * 1024 * 1024).toBeGreaterThan(diskBytes);
+  const data = await encodeManifest({ header: sampleHeader(), packs: full, chunks: [] });
+  expect((await decodeManifest(data)).packs).toEqual(full);
+});
+
 it("is refused where its names are endless", async () => {
   const whole = (fields: Partial<CheckpointHeader>): Promise<Buffer> =>
-    encodeManifest({ header: { ...header, ...fields }, packs, chunks: [] });
+    encodeManifest({ header: sampleHeader(fields), packs, chunks: [] });
   await expect(decodeManifest(await whole({ name: "n".repeat(10_000) }))).rejects.toThrow("name is too long");
   const services = [Array.from({ length: 10_001 }, () => "s"), ["s".repeat(300)]];
   for (const running_services of services)
     await expect(decodeManifest(await whole({ running_services }))).rejects.toThrow("no running_services");
+});
+
+it("is refused where its header has more values than any, or is none", async () => {
+  const values = { values: Array.from({ length: 250_000 }, () => 0) } as Partial<CheckpointHeader>;
+  const data = await encodeManifest({ header: sampleHeader(values), packs, chunks: [] });
+  await expect(decodeManifest(data)).rejects.toThrow("header is no JSON");
+  const prefix = Buffer.from(data.subarray(0, 20));
+  prefix.writeUInt32LE(4, 12);
+  const body = Buffer.concat([prefix, Buffer.from("null"), data.subarray(20 + data.readUInt32LE(12), -32)]);
+  const sealed = Buffer.concat([body, createHash("sha256").update(body).digest()]);
+  await expect(decodeManifest(sealed)).rejects.toThrow("header has no id");
 });
 
 it("is refused where a chunk has no bytes", async () => {

@@ -9,6 +9,7 @@
 import { createHash } from "node:crypto";
 import { promisify } from "node:util";
 import { constants, createZstdDecompress, zstdCompress } from "node:zlib";
+import { parseJson } from "@cloche/base";
 import { ClocheError, limits } from "@cloche/protocol";
 
 export const manifestVersion = 1;
@@ -23,7 +24,10 @@ const windowLogMax = 23;
 
 /** Limits of the values in a manifest. */
 export const manifestCaps = {
-  headerBytes: 1024 * 1024,
+  /** With 65,534 packs, more than the largest disk needs that is full of what cannot be compressed. */
+  headerBytes: 4 * 1024 * 1024,
+  /** Values of its JSON: three of each pack, and the services. */
+  headerValues: 250_000,
   diskBytes: 2 ** 40,
   packs: zeroPack - 1,
   storedChunkBytes: 2 * chunkBytes,
@@ -202,7 +206,7 @@ function readEntry(table: Buffer, at: number): Chunk | undefined {
 function parseHeader(bytes: Buffer): CheckpointHeader & { packs: PackReference[] } {
   let header: Record<string, unknown>;
   try {
-    header = JSON.parse(bytes.toString("utf8")) as Record<string, unknown>;
+    header = (parseJson(bytes, manifestCaps.headerValues) ?? {}) as Record<string, unknown>;
   } catch (error) {
     throw new ManifestError("its header is no JSON", error);
   }
