@@ -1,6 +1,7 @@
 export * from "./errors.ts";
 export * from "./states.ts";
 export * from "./limits.ts";
+export * from "./machine-fields.ts";
 export * from "./list-position.ts";
 export * from "./ids.ts";
 export * from "./channel.ts";

@@ -252,7 +252,9 @@ const ended = async (socket: TLSSocket): Promise<boolean> => {
 describe("a caller of a member", () => {
   it("reads the largest answer, and none without end", async () => {
     const largest = memberBounds.answerBytes - 1_024;
-    const { garbage } = await (await clientOf((await serve({}, { answerBytes: largest })).port)).claimSweep({});
+    const { garbage } = await (await clientOf((await serve({}, { answerBytes: largest })).port)).claimSweep(
+      {},
+    );
     expect(garbage[0]).toHaveLength(largest);
     const { port } = await serve({}, { answerBytes: memberBounds.answerBytes + 1 });
     const storage = await clientOf(port);

@@ -11,7 +11,9 @@ import {
   fenceText,
   errorCodes,
   internalHeaders,
+  machineFields,
   traceparentHeader,
+  type VerificationKey,
 } from "@cloche/protocol";
 import type {
   HostCheckpoint,
@@ -22,7 +24,6 @@ import type {
   MachineMetrics,
 } from "@cloche/protocol/host";
 import { type CallOptions, type Client, Code, ConnectError } from "@connectrpc/connect";
-import type { VerificationKey } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
 import { reportedMachine, reportedMessage } from "./host-reports.ts";
@@ -294,17 +295,9 @@ function hostErrorFrom(thrown: unknown): HostError {
 }
 
 const specOf = (record: SandboxRecord) => ({
+  ...machineFields(record),
   sandboxId: record.id,
-  teamId: record.teamId,
-  name: record.name,
-  runtime: record.runtime,
-  template: record.template,
-  cpus: record.cpus,
-  memoryMb: record.memoryMb,
-  diskMb: record.diskMb,
-  env: record.env,
   checkpointId: record.sourceCheckpointId,
-  idleSuspendSeconds: record.idleSuspendSeconds,
   egress: egressOf(record),
 });
 

@@ -140,14 +140,16 @@ describe("the registry", () => {
   });
 
   // CLOCHE_RUNSC may name any runsc with a release in its version (packages/host/src/artifacts/runsc-version.ts).
-  it.each(["20260905.0", "release-20260905.0", "0.0~20260905.0-1", "release-20260905.0-53-g0123456789ab-dirty"])(
-    "takes a host whose own runsc calls itself %s",
-    async (version) => {
-      const cpuClass = `x64-genuineintel-6-143-1f0c93ab.gvisor-${version}`;
-      await client("a").registerHost({ ...request, cpuClass });
-      expect(await directory.all()).toMatchObject([{ cpuClass }]);
-    },
-  );
+  it.each([
+    "20260905.0",
+    "release-20260905.0",
+    "0.0~20260905.0-1",
+    "release-20260905.0-53-g0123456789ab-dirty",
+  ])("takes a host whose own runsc calls itself %s", async (version) => {
+    const cpuClass = `x64-genuineintel-6-143-1f0c93ab.gvisor-${version}`;
+    await client("a").registerHost({ ...request, cpuClass });
+    expect(await directory.all()).toMatchObject([{ cpuClass }]);
+  });
 
   // Every gateway reads and uses all rows: one that cannot be used would keep it from the hosts behind.
   it.each([

@@ -9,6 +9,7 @@ import {
   isSandboxId,
   limits,
   listPositionText,
+  machineFields,
   parseListPosition,
   traceparentHeader,
   traceparentOf,
@@ -278,17 +279,10 @@ function specRecord(spec: MachineSpec | undefined, runtimes: readonly Runtime[])
       `runtime: ${spec.runtime} is not available on this host; available: ${runtimes.join(", ")}`,
     );
   return {
+    ...machineFields(spec),
     id: spec.sandboxId,
-    teamId: spec.teamId,
-    name: spec.name,
     runtime,
-    template: spec.template,
-    cpus: spec.cpus,
-    memoryMb: spec.memoryMb,
-    diskMb: spec.diskMb,
-    env: spec.env,
     checkpointId: spec.checkpointId,
-    idleSuspendSeconds: spec.idleSuspendSeconds,
     ...(spec.egress === undefined ? {} : { egress: egressRecord(spec.egress) }),
   };
 }
@@ -296,17 +290,9 @@ function specRecord(spec: MachineSpec | undefined, runtimes: readonly Runtime[])
 /** What CreateMachine would be asked for to make this machine: of one whose record is lost (`cloche orphans`). */
 const specMessage = (record: MachineRecord) =>
   create(MachineSpecSchema, {
+    ...machineFields(record),
     sandboxId: record.id,
-    teamId: record.teamId,
-    name: record.name,
-    runtime: record.runtime,
-    template: record.template,
-    cpus: record.cpus,
-    memoryMb: record.memoryMb,
-    diskMb: record.diskMb,
-    env: record.env,
     checkpointId: record.checkpointId,
-    idleSuspendSeconds: record.idleSuspendSeconds,
     ...(record.egress !== undefined && { egress: record.egress }),
   });
 

@@ -88,7 +88,10 @@ it("is refused where its table is longer than its disk, or keeps much to be unpa
 it("is read where it is of the largest disk, full of what cannot be compressed", async () => {
   const { diskBytes, packs: most } = manifestCaps;
   const id = (at: number): string => `pack-${at.toString(36).padStart(20, "0")}`;
-  const full = Array.from({ length: most }, (_, at) => ({ id: id(at), bytes: 32 * 1024 * 1024 + 2 * chunkBytes }));
+  const full = Array.from({ length: most }, (_, at) => ({
+    id: id(at),
+    bytes: 32 * 1024 * 1024 + 2 * chunkBytes,
+  }));
   expect(full.length * 32 * 1024 * 1024).toBeGreaterThan(diskBytes);
   const data = await encodeManifest({ header: sampleHeader(), packs: full, chunks: [] });
   expect((await decodeManifest(data)).packs).toEqual(full);

@@ -15,7 +15,9 @@ export const sampleHeader = (fields: Partial<CheckpointHeader> = {}): Checkpoint
   ...fields,
 });
 
-export async function allChunks(pieces: AsyncIterable<(Chunk | undefined)[]>): Promise<(Chunk | undefined)[]> {
+export async function allChunks(
+  pieces: AsyncIterable<(Chunk | undefined)[]>,
+): Promise<(Chunk | undefined)[]> {
   const all: (Chunk | undefined)[] = [];
   for await (const piece of pieces) all.push(...piece);
   return all;
