@@ -139,7 +139,7 @@ describe("the registry", () => {
     expect(await directory.all()).toMatchObject([{ generation: 1 }]);
   });
 
-  // CLOCHE_RUNSC may name any runsc with a release in its version (packages/host/src/artifacts/runsc-version.ts).
+  // CLOCHE_RUNSC may name any runsc with a release in its version (packages/artifacts/src/gvisor/runsc-version.ts).
   it.each([
     "20260905.0",
     "release-20260905.0",
