@@ -2,7 +2,7 @@
 import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, expect, it } from "vitest";
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from "vitest";
 import { checkOwners } from "./preflight.ts";
 
 const uid = process.getuid?.() ?? 0;
@@ -15,7 +15,14 @@ afterEach(async () => await rm(folder, { recursive: true, force: true }));
 it("folders of the service's user alone are right, and those that are not there", async () => {
   await writeFile(join(folder, "file"), "");
   await mkdir(join(folder, "folder"));
-  expect(await checkOwners([folder, join(folder, "none")])).toMatchObject({ state: "ok" });
+  expect(await checkOwners([folder, join(folder, "none")], uid)).toMatchObject({ state: "ok" });
+});
+
+it("the service's user is root, whoever asks what is missing", async () => {
+  onTestFinished(() => void vi.restoreAllMocks());
+  vi.spyOn(process, "getuid").mockReturnValue(1_000);
+  const check = await checkOwners(["/usr"]);
+  expect(check).toMatchObject({ state: "ok" });
 });
 
 it("a folder of another user is refused, and one with a file of another user", async () => {
@@ -37,6 +44,7 @@ it.each([0o777, 0o775, 0o757])(
   "a folder with mode %o, into which others may write, is refused",
   async (mode) => {
     await chmod(folder, mode);
-    expect(await checkOwners([folder])).toMatchObject({ state: "failed", remedy: `chmod go-w ${folder}` });
+    const remedy = `chmod go-w ${folder}`;
+    expect(await checkOwners([folder], uid)).toMatchObject({ state: "failed", remedy });
   },
 );

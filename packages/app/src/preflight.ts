@@ -53,9 +53,9 @@ const writableByOthers = 0o022;
 
 /**
  * The service runs programs of these folders and opens their files as root: nobody else may have put a file, a link or a
- * FIFO there. Folders that are not there yet are made by the start.
+ * FIFO there. Folders that are not there yet are made by the start. `uid`: the service's user; default: root.
  */
-export async function checkOwners(folders: readonly string[], uid = process.getuid?.()): Promise<Check> {
+export async function checkOwners(folders: readonly string[], uid = 0): Promise<Check> {
   const name = "owners";
   const failed = (found: string, remedy: string): Check => ({ name, state: "failed", found, remedy });
   for (const folder of folders) {
