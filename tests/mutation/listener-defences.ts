@@ -371,4 +371,13 @@ export const listenerDefences: readonly Defence[] = [
     test: "packages/base/src/listeners/handshake-messages.test.ts",
     named: "cut off",
   },
+  {
+    what: "a caller's timeout at the gateway overflows no timer",
+    file: "packages/gateway/src/http/handler.ts",
+    find: "  boundCallTimeout(request.headers);\n",
+    replace: "",
+    project: "unit",
+    test: "packages/gateway/src/http/open-services.test.ts",
+    named: "watches with the timeout",
+  },
 ];

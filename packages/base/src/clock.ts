@@ -1,10 +1,12 @@
+import { timerMaxMs } from "./call-timeout.ts";
+
 /** Time, passed in so that tests need no sleeping. */
 export interface Clock {
   /** Wall clock, Unix milliseconds. */
   nowMs(): number;
   /** Never goes backwards; only differences have a meaning. */
   monotonicMs(): number;
-  /** Resolves after `ms`; rejects with the signal's reason when aborted. Does not keep the process alive. */
+  /** Resolves after `ms`; rejects with the signal's reason when aborted. Does not keep the process alive. At most 24 days. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
@@ -18,10 +20,13 @@ export const systemClock: Clock = {
         clearTimeout(timer);
         reject(signal?.reason);
       };
-      const timer = setTimeout(() => {
-        signal?.removeEventListener("abort", onAbort);
-        resolve();
-      }, ms);
+      const timer = setTimeout(
+        () => {
+          signal?.removeEventListener("abort", onAbort);
+          resolve();
+        },
+        Math.min(ms, timerMaxMs),
+      );
       signal?.addEventListener("abort", onAbort, { once: true });
     }),
 };

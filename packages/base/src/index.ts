@@ -1,4 +1,5 @@
 export * from "./agent-channel.ts";
+export { boundCallTimeout } from "./call-timeout.ts";
 export * from "./clock.ts";
 export * from "./log.ts";
 export * from "./bounded-log.ts";

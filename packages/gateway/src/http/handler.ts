@@ -6,6 +6,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerResponse } from "node:http2";
 import {
+  boundCallTimeout,
   boundedLog,
   type Clock,
   addressOf,
@@ -324,6 +325,7 @@ const errorBody = (code: ErrorCode, message: string): Uint8Array =>
   Buffer.from(JSON.stringify({ code, message }));
 
 function webHeaders(request: IncomingMessage): Headers {
+  boundCallTimeout(request.headers);
   const headers = new Headers();
   for (const [name, value] of Object.entries(request.headers)) {
     // checkedBody has checked the length. Connect would compare it with the body, which may be `{}` instead of nothing.

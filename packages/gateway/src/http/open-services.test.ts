@@ -38,6 +38,17 @@ describe("gRPC health, without a key", () => {
     expect(await watch.next()).toMatchObject({ done: true });
   });
 
+  it.each(["99999999H", "99999999S"])("watches with the timeout %s", async (timeout) => {
+    const health = createClient(Health, createGrpcTransport({ baseUrl: url }));
+    const watch = health.watch({}, { headers: { "grpc-timeout": timeout } })[Symbol.asyncIterator]();
+    expect((await watch.next()).value.status).toBe(Status.SERVING);
+    const changed = watch.next();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    f.gateway.drain();
+    await f.clock.advance(gatewayLimits.healthWatchMs);
+    expect((await changed).value.status).toBe(Status.NOT_SERVING);
+  });
+
   it("says NOT_SERVING to those who watch when it closes, and of a service that there is not that it is unknown", async () => {
     const health = createClient(Health, createGrpcTransport({ baseUrl: url }));
     const [good, unknown] = ["", "no.Service"].map((service) =>
