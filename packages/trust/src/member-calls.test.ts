@@ -34,16 +34,20 @@ async function serve(
   bounds: Partial<MemberBounds> = {},
   { released = Promise.resolve(), answerBytes = 0, connectionsOfMember = 100 } = {},
 ) {
-  const rpc = new RpcServer((router) => {
-    router.service(HostStorageService, {
-      async holdObject() {
-        await released;
-        return {};
-      },
-      claimSweep: async () => ({ garbage: ["x".repeat(answerBytes)] }),
-    });
-    router.service(RouteService, {});
-  }, bounds);
+  const rpc = new RpcServer(
+    (router) => {
+      router.service(HostStorageService, {
+        async holdObject() {
+          await released;
+          return {};
+        },
+        claimSweep: async () => ({ garbage: ["x".repeat(answerBytes)] }),
+      });
+      router.service(RouteService, {});
+    },
+    silentLog,
+    bounds,
+  );
   const port = await ClusterPort.listen({
     tls: serverSettings(await installation.credentials(gateway)),
     protocols: { h2: { roles: ["host", "edge"], serve: (socket) => rpc.serve(socket) } },

@@ -1,10 +1,16 @@
-// The server of calls closes even if callers keep streams open, and even if they have asked to close.
-import { connect as connectHttp2 } from "node:http2";
+// The server of calls closes even if callers keep streams open, and even if they have asked to close. Calls that break
+// harm nothing else.
+import { once } from "node:events";
+import { type ClientHttp2Stream, connect as connectHttp2 } from "node:http2";
 import { connect as connectTls } from "node:tls";
 import { silentLog } from "@cloche/base";
+import { recordedLog } from "@cloche/base/testing";
 import { RouteService } from "@cloche/protocol/edge";
-import { afterEach, expect, it } from "vitest";
+import { ClusterService } from "@cloche/protocol/host-registry";
+import { createClient } from "@connectrpc/connect";
+import { afterEach, expect, it, vi } from "vitest";
 import { ClusterPort } from "./cluster-port.ts";
+import { connectTo } from "./rpc-client.ts";
 import { RpcServer } from "./rpc-server.ts";
 import { TestInstallation } from "./testing/installation.ts";
 import { clientSettings, serverSettings } from "./tls-settings.ts";
@@ -29,7 +35,7 @@ it.each([
         await new Promise(() => undefined);
       },
     });
-  });
+  }, silentLog);
   const port = await ClusterPort.listen({
     tls: serverSettings(await installation.credentials({ role: "host", id: "h-1" })),
     protocols: { h2: { roles: ["edge"], serve: (socket) => rpc.serve(socket) } },
@@ -62,4 +68,71 @@ it.each([
   ]);
   expect(ended).toBe("ended");
   expect(rpc.connections).toBe(0);
+});
+
+it("outlives calls of strangers that break, and prints nothing of them but short lines", async () => {
+  const printed = vi.spyOn(console, "error");
+  close.push(() => printed.mockRestore());
+  const { log, lines } = recordedLog();
+  const installation = await TestInstallation.open();
+  const gateway = await installation.gateway("g-1", 0, log);
+  close.push(() => gateway.close());
+  const session = connectHttp2(`https://${gateway.address}`, {
+    ...{ ca: installation.authority.certificate, checkServerIdentity: () => undefined },
+  });
+  session.on("error", () => undefined);
+  close.push(() => session.destroy());
+  const call = (authority: string, headers = {}) => {
+    const stream = session.request({
+      ":method": "POST",
+      ":path": `/${ClusterService.typeName}/GetInstallation`,
+      ":authority": authority,
+      "content-type": "application/proto",
+      ...headers,
+    });
+    return stream.on("error", () => undefined);
+  };
+  const over = (stream: ClientHttp2Stream) =>
+    new Promise((resolve) => stream.once("close", resolve).resume());
+  // An authority that no URL can have.
+  for (const authority of ["[", "a:b:c", `h:${"9".repeat(5_000)}`]) await over(call(authority).end());
+  // A body that its caller cuts off, and one that it never sends.
+  const cut = call("gateway");
+  await new Promise((resolve) => cut.write("x", resolve));
+  cut.close();
+  await over(cut);
+  const [headers] = (await once(call("gateway").end().resume(), "response")) as [Record<string, unknown>];
+  expect(headers[":status"]).toBe(403);
+  expect(printed).not.toHaveBeenCalled();
+  expect(lines.length).toBeGreaterThan(2);
+  for (const line of lines) expect(JSON.stringify(line).length).toBeLessThan(1_000);
+});
+
+it("lets a call go on whose timeout is longer than a timer can wait", async () => {
+  const installation = await TestInstallation.open();
+  const rpc = new RpcServer((router) => {
+    router.service(ClusterService, {
+      async getInstallation(_request, { signal }) {
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        return { id: signal.aborted ? "timed out" : "goes on" };
+      },
+    });
+  }, silentLog);
+  const port = await ClusterPort.listen({
+    tls: serverSettings(await installation.credentials({ role: "gateway", id: "g-1" })),
+    protocols: { h2: { roles: ["host"], serve: (socket) => rpc.serve(socket) } },
+    address: "127.0.0.1",
+    port: 0,
+    log: silentLog,
+  });
+  close.push(
+    () => port.close(),
+    () => rpc.close(),
+  );
+  const own = await installation.credentials({ role: "host", id: "h-1" });
+  const dialled = connectTo(`127.0.0.1:${port.port}`, { role: "gateway" }, () => own);
+  close.push(dialled.close);
+  const client = createClient(ClusterService, dialled.transport);
+  const headers = { "connect-timeout-ms": "9999999999" };
+  expect((await client.getInstallation({}, { headers })).id).toBe("goes on");
 });

@@ -9,8 +9,10 @@ import type { TLSSocket } from "node:tls";
 import {
   answerExpectations,
   boundControlFrames,
+  boundedLog,
   http2Bounds,
   listenerBounds,
+  type Log,
   memberBounds,
 } from "@cloche/base";
 import {
@@ -22,9 +24,9 @@ import {
   type HandlerContext,
   type Interceptor,
 } from "@connectrpc/connect";
-import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { type Identity, identityOf, type Role, uriOf } from "./identity.ts";
 import { type MemberBounds, MemberCalls } from "./member-calls.ts";
+import { type RpcHandler, rpcHandler } from "./rpc-handler.ts";
 
 const pingEveryMs = 5_000;
 /** Time for calls under way to end after `close`. */
@@ -67,12 +69,14 @@ export class RpcServer {
   readonly #members: MemberCalls;
 
   /** `members`: bounds of callers with a certificate; default: `memberBounds`. */
-  constructor(routes: (router: ConnectRouter) => void, members?: Partial<MemberBounds>) {
+  constructor(routes: (router: ConnectRouter) => void, log: Log, members?: Partial<MemberBounds>) {
     this.#members = new MemberCalls(members);
-    const handler = (readMaxBytes: number) =>
-      connectNodeAdapter({
+    const strangersLog = boundedLog(log);
+    const handler = (readMaxBytes: number): RpcHandler =>
+      rpcHandler({
         routes,
         readMaxBytes,
+        log: strangersLog,
         contextValues: (request) => {
           const { stream } = request as unknown as { stream?: { session?: object } };
           return createContextValues().set(callerKey, this.#callers.get(stream?.session ?? this));

@@ -196,14 +196,17 @@ async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
     nowMs,
     joined: (role, id) => log.info({ role, id }, "a part has joined the cluster"),
   });
-  const rpc = new RpcServer((router) => {
-    router.service(ClusterService, joining);
-    router.service(RouteService, gateway.routeService, { interceptors: [onlyFor("edge")] });
-    const registry = registryService(directory, (context) => idOf(context, "host"));
-    router.service(HostRegistryService, registry, { interceptors: [onlyFor("host")] });
-    const storage = gateway.storageService((context) => idOf(context, "host"));
-    router.service(HostStorageService, storage, { interceptors: [onlyFor("host")] });
-  });
+  const rpc = new RpcServer(
+    (router) => {
+      router.service(ClusterService, joining);
+      router.service(RouteService, gateway.routeService, { interceptors: [onlyFor("edge")] });
+      const registry = registryService(directory, (context) => idOf(context, "host"));
+      router.service(HostRegistryService, registry, { interceptors: [onlyFor("host")] });
+      const storage = gateway.storageService((context) => idOf(context, "host"));
+      router.service(HostStorageService, storage, { interceptors: [onlyFor("host")] });
+    },
+    log.child({ part: "cluster port" }),
+  );
   const port = await ClusterPort.listen({
     tls: openServerSettings(credentials.current),
     protocols: { h2: { roles: "anybody", serve: (socket) => rpc.serve(socket) } },

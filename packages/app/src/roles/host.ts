@@ -159,9 +159,12 @@ async function listen(
   log: Log,
   stops: Stops,
 ): Promise<ClusterPort> {
-  const rpc = new RpcServer((router) => {
-    router.service(HostService, host.service, { interceptors: [onlyFor("gateway")] });
-  });
+  const rpc = new RpcServer(
+    (router) => {
+      router.service(HostService, host.service, { interceptors: [onlyFor("gateway")] });
+    },
+    log.child({ part: "cluster port" }),
+  );
   const dataPlane = serveDataPlane(host.dataPlane);
   const relay = new Relay({ ...host.reach, log: log.child({ part: "relay" }) });
   const port = await ClusterPort.listen({

@@ -78,7 +78,7 @@ export class TestInstallation {
         },
         { interceptors: [onlyFor("host")] },
       );
-    });
+    }, log);
     const listening = await ClusterPort.listen({
       tls: openServerSettings(await this.credentials({ role: "gateway", id })),
       protocols: { h2: { roles: "anybody", serve: (socket) => rpc.serve(socket) } },
