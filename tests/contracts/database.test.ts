@@ -408,6 +408,7 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
       const { id: sandboxId } = await insert({});
       const link = { sandboxId, teamId: "team-a", port: 80, expiresAtMs: nowMs + 10 };
       await db.portLinks.insert("h1", link, nowMs);
+      expect([await db.portLinks.find("h1"), await db.portLinks.find("h0")]).toEqual([link, undefined]);
       const taken = await Promise.all(Array.from({ length: 10 }, () => db.portLinks.take("h1")));
       expect(taken.filter((one) => one !== undefined)).toEqual([link]);
       await db.portLinks.insert("h2", link, nowMs);

@@ -33,6 +33,16 @@ export class PortLinks {
     });
   }
 
+  /** Leaves the link in place: it may be shown where it does not belong. */
+  async find(tokenHash: string): Promise<PortLink | undefined> {
+    const row = await this.#db
+      .selectFrom("port_links")
+      .where("token_hash", "=", tokenHash)
+      .selectAll()
+      .executeTakeFirst();
+    return row && linkFromRow(row);
+  }
+
   /** Removes and returns the link: of two callers at once only one gets it. */
   async take(tokenHash: string): Promise<PortLink | undefined> {
     const row = await this.#db

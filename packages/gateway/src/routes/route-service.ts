@@ -30,11 +30,14 @@ const FILE_LINK_ID = /^[\w-]{1,64}$/;
 /** The edge's clock, which the expiry is of, may be an hour ahead. */
 const FILE_LINK_MS_MAX = (limits.fileLinkSeconds + 3_600) * 1_000;
 
+const MISUSED_LINKS_MAX = 1_000;
+
 export const linkTokenHash = (token: string): string => createHash("sha256").update(token).digest("hex");
 
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeof RouteService> {
   const { table, lifecycle, tokens } = needs;
+  const misused = new Misused();
   const keysEvent = () => ({
     kind: RouteEvent_Kind.KEYS,
     keys: {
@@ -89,7 +92,8 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
 
     redeemPortLink: (request, context) =>
       answering(async () => {
-        const link = await needs.portLinks.take(linkTokenHash(request.linkToken));
+        const hash = linkTokenHash(request.linkToken);
+        const link = await needs.portLinks.find(hash);
         const note = async (result: string): Promise<void> => {
           if (link === undefined) return;
           const caller = { teamId: link.teamId, actor: "link", requestId: requestIdOf(context) };
@@ -100,20 +104,37 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
         };
         const fits = link?.sandboxId === request.sandboxId && link.port === request.port;
         if (link === undefined || !fits || link.expiresAtMs <= needs.nowMs()) {
-          await note("unauthenticated");
-          throw new ClocheError(
-            "unauthenticated",
-            "the link is unknown, used or expired; get a fresh one with IssuePortLink",
-          );
+          if (misused.isNew(hash)) await note("unauthenticated");
+          throw noSuchLink();
         }
         const record = await needs.records.get(link.sandboxId);
         if (record === undefined) throw new ClocheError("not_found", "the sandbox is deleted");
         lifecycle.check(record, "issue_token");
+        // Last, and atomic: a link that was shown in vain is not used up, and of two callers one gets in.
+        if ((await needs.portLinks.take(hash)) === undefined) throw noSuchLink();
         const token = await tokens.issueForPort(link.teamId, link.sandboxId, link.port);
         await note("ok");
         return { cookieToken: token.jwt, expiresAtUnix: token.expiresAtUnix };
       }),
   };
+}
+
+const noSuchLink = (): ClocheError =>
+  new ClocheError(
+    "unauthenticated",
+    "the link is unknown, used or expired; get a fresh one with IssuePortLink",
+  );
+
+/** Links of which a misuse is in the audit log already: who has a link cannot fill the team's log with it. */
+class Misused {
+  readonly #hashes = new Set<string>();
+
+  isNew(hash: string): boolean {
+    if (this.#hashes.has(hash)) return false;
+    if (this.#hashes.size >= MISUSED_LINKS_MAX) this.#hashes.clear();
+    this.#hashes.add(hash);
+    return true;
+  }
 }
 
 const requestIdOf = (context: HandlerContext): string =>
