@@ -594,4 +594,12 @@ export const bounds: readonly Defence[] = [
     test: "packages/agent/src/http/server.test.ts",
     named: "began to read and gave up",
   },
+  {
+    what: "/readyz does not wait for a locked database",
+    file: "packages/gateway/src/database/readiness.ts",
+    find: "return Promise.race([looking, late.promise]);",
+    replace: "return looking;",
+    project: "unit",
+    test: "packages/gateway/src/database/locked.test.ts",
+  },
 ];

@@ -20,6 +20,7 @@ import { OwnerOfDatabase } from "./owner-row.ts";
 import { PortLinks } from "./port-links.ts";
 import { postgresDialect } from "./postgres-dialect.ts";
 import { postgresSignal } from "./postgres-signal.ts";
+import { Readiness } from "./readiness.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import type { Schema } from "./schema.ts";
 import { Secrets } from "./secrets.ts";
@@ -48,7 +49,7 @@ export interface Database {
   readonly changeLog: ChangeLog | undefined;
   /** Opening the database does not claim it; a service that starts on it does. */
   readonly ownership: OwnedPlace;
-  /** Throws `unavailable` when the database does not answer, or cannot be written: locked, a standby, a read-only file system. */
+  /** Throws `unavailable` when the database does not answer soon, or cannot be written: locked, a standby, a read-only file system. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }
@@ -108,7 +109,7 @@ async function openDatabase(
   }
   const signal = signalOf(db);
   const changeLog = signal && new ChangeLog(db, signal);
-  let checking: Promise<void> | undefined;
+  const readiness = new Readiness(() => checkWritable(db));
   return {
     teams: new Teams(db),
     apiKeys: new ApiKeys(db),
@@ -126,8 +127,7 @@ async function openDatabase(
     storageSweep: new StorageSweep(db),
     changeLog,
     ownership: new OwnerOfDatabase(db),
-    // One at a time, however often somebody asks while the database does not answer.
-    ping: () => (checking ??= checkWritable(db).finally(() => (checking = undefined))),
+    ping: () => readiness.check(),
     close: () => db.destroy(),
   };
 }
