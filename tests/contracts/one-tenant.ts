@@ -8,7 +8,15 @@ import { Duplex } from "node:stream";
 import { connect as connectTls } from "node:tls";
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 
-export type Harm = "json" | "chunks-up" | "frames-up" | "chunks-down" | "early" | "messages" | "signatures";
+export type Harm =
+  | "json"
+  | "chunks-up"
+  | "frames-up"
+  | "windows"
+  | "chunks-down"
+  | "early"
+  | "messages"
+  | "signatures";
 export interface Orders {
   harm: Harm;
   port: number;
@@ -158,6 +166,22 @@ function smallDataFrames(): void {
   send();
 }
 
+/** An HTTP/2 connection that brings nothing but window updates, and a new one when it ends. */
+function windowUpdates(): void {
+  const socket = counted(connect({ port: orders.port, host: "127.0.0.1", noDelay: true }));
+  socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  socket.write(frameOf(4, 0, 0, Buffer.alloc(0)));
+  socket.on("close", windowUpdates);
+  const one = frameOf(8, 0, 0, Buffer.of(0, 0, 0, 1));
+  const frames = Buffer.concat(Array.from({ length: 5_000 }, () => one));
+  const send = (): void => {
+    do Atomics.add(moved, 0, 1);
+    while (!socket.destroyed && socket.write(frames));
+  };
+  socket.on("drain", send);
+  send();
+}
+
 const harms: Record<Exclude<Harm, "messages">, () => void> = {
   json() {
     const body = objects(700_000);
@@ -185,6 +209,9 @@ const harms: Record<Exclude<Harm, "messages">, () => void> = {
   },
   "frames-up"() {
     for (let i = 0; i < connections; i += 1) smallDataFrames();
+  },
+  windows() {
+    for (let i = 0; i < connections; i += 1) windowUpdates();
   },
   "chunks-down"() {
     for (let i = 0; i < connections; i += 1) ask(head("GET", atPort("/chunks")));

@@ -131,6 +131,7 @@ it.each<[Harm, string]>([
   ["json", "large JSON to the checkpoint routes"],
   ["chunks-up", "an upload in chunks of one byte"],
   ["frames-up", "an upload in DATA frames of one byte"],
+  ["windows", "a flood of window updates"],
   ["chunks-down", "an answer of a port's server in chunks of one byte"],
   ["early", "endless 1xx answers of a port's server"],
   ["messages", "WebSocket messages of one byte, both ways"],

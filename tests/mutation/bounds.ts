@@ -22,24 +22,6 @@ export const bounds: readonly Defence[] = [
     heavy: true,
   },
   {
-    what: "a port link that is shown at another port is not used up",
-    file: "packages/gateway/src/routes/route-service.ts",
-    find: 'if (misused.isNew(hash)) await note("unauthenticated");',
-    replace: "await needs.portLinks.take(hash);",
-    project: "unit",
-    test: "packages/gateway/src/rpc/sandbox-service.test.ts",
-    named: "gives a link that works once",
-  },
-  {
-    what: "a port link that is misused fills no audit log",
-    file: "packages/gateway/src/routes/route-service.ts",
-    find: "if (misused.isNew(hash)) await note",
-    replace: "await note",
-    project: "unit",
-    test: "packages/gateway/src/lifecycle/audit-log.test.ts",
-    named: "has links that were redeemed",
-  },
-  {
     what: "a connection whose request is under way keeps its place",
     file: "packages/base/src/listeners/connection-places.ts",
     find: "if (isBusy(place)) this.#leaveLine(key, place);",
@@ -245,7 +227,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "a client's DATA frames of one byte are handed on together",
     file: "packages/base/src/listeners/bound-listener.ts",
-    find: "      paceStream(stream, session.socket as Socket);\n",
+    find: "      paceStream(stream, socket);\n",
     replace: "",
     project: "unit",
     test: "packages/base/src/listeners/paced-streams.test.ts",
@@ -593,13 +575,5 @@ export const bounds: readonly Defence[] = [
     project: "unit",
     test: "packages/agent/src/http/server.test.ts",
     named: "began to read and gave up",
-  },
-  {
-    what: "/readyz does not wait for a locked database",
-    file: "packages/gateway/src/database/readiness.ts",
-    find: "return Promise.race([looking, late.promise]);",
-    replace: "return looking;",
-    project: "unit",
-    test: "packages/gateway/src/database/locked.test.ts",
   },
 ];

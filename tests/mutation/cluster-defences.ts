@@ -594,22 +594,4 @@ export const clusterDefences: readonly Defence[] = [
     ...fleet,
     named: "a number that grows",
   },
-  {
-    what: "a call that breaks at the cluster's port does not end the process",
-    file: "packages/trust/src/rpc-handler.ts",
-    find: "answer(request, response).catch((err: unknown) => {",
-    replace: "answer(request, response).finally((err?: unknown) => {",
-    project: "unit",
-    test: "packages/trust/src/rpc-server.test.ts",
-    named: "outlives calls",
-  },
-  {
-    what: "a caller's timeout at the cluster's port overflows no timer",
-    file: "packages/trust/src/rpc-handler.ts",
-    find: "    boundCallTimeout(request.headers);\n",
-    replace: "",
-    project: "unit",
-    test: "packages/trust/src/rpc-server.test.ts",
-    named: "longer than a timer",
-  },
 ];

@@ -20,14 +20,14 @@ import { Rig, until } from "./testing/rig.ts";
 async function pour(socket: TLSSocket, most: number, piece: (count: number) => Buffer): Promise<number> {
   let closed = false;
   let count = 0;
-  socket.once("close", () => (closed = true)).resume();
+  const over = new Promise<void>((resolve) => socket.once("close", resolve).resume());
+  void over.then(() => (closed = true));
   for (; count < most && !closed; count += 1) {
     if (!socket.write(piece(count)))
-      await Promise.race([once(socket, "drain"), once(socket, "close")]).catch(() => undefined);
+      await Promise.race([new Promise((resolve) => socket.once("drain", resolve)), over]);
     if (count % 100 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
-  if (!closed)
-    await Promise.race([once(socket, "close"), new Promise((resolve) => setTimeout(resolve, 2_000))]);
+  if (!closed) await Promise.race([over, new Promise((resolve) => setTimeout(resolve, 2_000))]);
   return closed ? count : Number.POSITIVE_INFINITY;
 }
 
@@ -39,6 +39,36 @@ test.each([
   using other = http2Client(rig);
   expect(await pour(await bareHttp2(rig), 200_000, piece)).toBeLessThan(200_000);
   expect((await askHttp2(rig, other, { ":path": "/v1/x" })).status).toBe(200);
+});
+
+test.each([
+  ["window updates", frame(frameTypes.windowUpdate, 0, 0, Buffer.of(0, 0, 0, 1))],
+  ["priorities", frame(frameTypes.priority, 0, 3, Buffer.of(0, 0, 0, 0, 1))],
+  ["frames of an unknown kind", frame(0x42, 0, 0, Buffer.alloc(20))],
+])("a flood of %s ends its connection", async (_what, one) => {
+  await using rig = await Rig.start();
+  const many = Buffer.concat(Array<Buffer>(200).fill(one));
+  expect(await pour(await bareHttp2(rig), 20_000, () => many)).toBeLessThan(20_000);
+});
+
+test("a client that acknowledges every 4 KiB of an answer twice is not cut off", async () => {
+  await using rig = await Rig.start();
+  const bytes = 30 * 1024 * 1024;
+  rig.onAgent = (_request, response) => response.end(Buffer.alloc(bytes));
+  const socket = await bareHttp2(rig);
+  const update = (streamId: number): Buffer =>
+    frame(frameTypes.windowUpdate, 0, streamId, Buffer.of(0, 0, 16, 0));
+  let read = 0;
+  let acknowledged = 0;
+  socket.on("data", (chunk: Buffer) => {
+    read += chunk.length;
+    for (; acknowledged + 4_096 <= read; acknowledged += 4_096)
+      socket.write(Buffer.concat([update(0), update(1)]));
+  });
+  socket.write(frame(frameTypes.headers, 5, 1, requestOf(rig)));
+  await until(() => read > bytes || socket.destroyed);
+  expect(read).toBeGreaterThan(bytes);
+  socket.destroy();
 });
 
 test("a flood of CONTINUATION frames ends its connection before a header is kept", async () => {

@@ -14,7 +14,7 @@ import {
   type OutgoingHttpHeaders,
 } from "node:http2";
 import type { TLSSocket } from "node:tls";
-import { boundControlFrames, listenerBounds } from "@cloche/base";
+import { boundControlFrames, boundOtherFrames, countStream, listenerBounds } from "@cloche/base";
 import { Code, ConnectError } from "@connectrpc/connect";
 
 const pingEveryMs = 5_000;
@@ -39,7 +39,9 @@ export class Http2Session {
     options: Parameters<ClientHttp2Session["request"]>[1],
   ): Promise<ClientHttp2Stream> {
     const session = await this.#session();
-    return session.request({ ...headers, ":method": method, ":path": path }, options);
+    const stream = session.request({ ...headers, ":method": method, ":path": path }, options);
+    countStream(stream);
+    return stream;
   }
 
   /** Required by Connect's interface. Not used: PINGs are sent in any case. */
@@ -80,6 +82,7 @@ export class Http2Session {
     const flooded = (): void =>
       session.destroy(new ConnectError("the other side floods this connection", Code.Unavailable));
     boundControlFrames(session, listenerBounds.controlFramesPerSecond, flooded);
+    boundOtherFrames(session, session.socket as TLSSocket, flooded);
     watch(session);
     return session;
   }

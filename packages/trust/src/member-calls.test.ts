@@ -217,6 +217,7 @@ describe("a member of the cluster", () => {
   it.each([
     ["pings", Buffer.concat([Buffer.from([0, 0, 8, 6, 0, 0, 0, 0, 0]), Buffer.alloc(8)])],
     ["settings", Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0])],
+    ["window updates", Buffer.from([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1])],
   ])("is cut off for a flood of %s", async (_, frame) => {
     const { port } = await serve();
     const socket = (await dial(port)).resume();
@@ -266,11 +267,16 @@ describe("a caller of a member", () => {
     expect(problem).toBe(Code.ResourceExhausted);
   });
 
-  it("ends a connection whose other side floods it with pings", async () => {
-    let pinging: ServerHttp2Flood | undefined;
+  it.each([
+    ["pings", Buffer.concat([Buffer.from([0, 0, 8, 6, 0, 0, 0, 0, 0]), Buffer.alloc(8)])],
+    ["window updates", Buffer.from([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1])],
+  ])("ends a connection whose other side floods it with %s", async (_, frame) => {
+    let flooding: ServerHttp2Flood | undefined;
     const port = await ClusterPort.listen({
       tls: serverSettings(await installation.credentials(gateway)),
-      protocols: { h2: { roles: ["host"], serve: (socket) => (pinging = new ServerHttp2Flood(socket)) } },
+      protocols: {
+        h2: { roles: ["host"], serve: (socket) => (flooding = new ServerHttp2Flood(socket, frame)) },
+      },
       address: "127.0.0.1",
       port: 0,
       log: silentLog,
@@ -278,17 +284,16 @@ describe("a caller of a member", () => {
     close.push(() => port.close());
     const storage = await clientOf(port.port);
     await expect(storage.claimSweep({})).rejects.toThrow();
-    await pinging?.gone;
+    await flooding?.gone;
   });
 });
 
-/** A false part of a cluster: never answers, and sends pings as fast as they are read. */
+/** A false part of a cluster: never answers, and sends this frame as fast as it is read. */
 class ServerHttp2Flood {
   readonly gone: Promise<void>;
 
-  constructor(socket: TLSSocket) {
-    const ping = Buffer.concat([Buffer.from([0, 0, 8, 6, 0, 0, 0, 0, 0]), Buffer.alloc(8)]);
-    const many = Buffer.concat(Array<Buffer>(listenerBounds.controlFramesPerSecond).fill(ping));
+  constructor(socket: TLSSocket, frame: Buffer) {
+    const many = Buffer.concat(Array<Buffer>(listenerBounds.controlFramesPerSecond).fill(frame));
     socket.on("error", () => undefined).resume();
     socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
     const flood = setInterval(() => socket.write(many), 5);

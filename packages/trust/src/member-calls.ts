@@ -5,7 +5,7 @@
  */
 import { constants, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
-import { boundControlFrames, listenerBounds, memberBounds, paceStream } from "@cloche/base";
+import { listenerBounds, memberBounds, paceStream } from "@cloche/base";
 
 /** `bodyMs`: time for a whole request. */
 export type MemberBounds = Record<
@@ -50,7 +50,6 @@ export class MemberCalls {
       member.sockets.delete(socket);
       if (member.sockets.size === 0 && this.#members.get(name) === member) this.#members.delete(name);
     });
-    boundControlFrames(session, listenerBounds.controlFramesPerSecond);
     session.on("stream", (stream) => this.#asked(member, stream, session.socket as Socket));
   }
 

@@ -136,3 +136,26 @@ it("lets a call go on whose timeout is longer than a timer can wait", async () =
   const headers = { "connect-timeout-ms": "9999999999" };
   expect((await client.getInstallation({}, { headers })).id).toBe("goes on");
 });
+
+it("cuts a stranger off that sends window updates without end", async () => {
+  const installation = await TestInstallation.open();
+  const gateway = await installation.gateway("g-1");
+  close.push(() => gateway.close());
+  const socket = connectTls({
+    port: gateway.port.port,
+    host: "127.0.0.1",
+    ca: installation.authority.certificate,
+    checkServerIdentity: () => undefined,
+    ALPNProtocols: ["h2"],
+  });
+  close.push(() => socket.destroy());
+  socket.on("error", () => undefined).resume();
+  const gone = new Promise((resolve) => socket.once("close", resolve));
+  socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+  socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
+  const update = Buffer.from([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+  const many = Buffer.concat(Array<Buffer>(1_000).fill(update));
+  const flood = setInterval(() => socket.write(many), 5);
+  close.push(() => clearInterval(flood));
+  await gone;
+});

@@ -10,6 +10,8 @@ import {
   answerExpectations,
   boundControlFrames,
   boundedLog,
+  boundOtherFrames,
+  countStream,
   http2Bounds,
   listenerBounds,
   type Log,
@@ -105,9 +107,6 @@ export class RpcServer {
       server.on("sessionError", () => undefined);
       answerExpectations(server);
     }
-    this.#strangers.on("session", (session) =>
-      boundControlFrames(session, listenerBounds.controlFramesPerSecond),
-    );
   }
 
   /** Serves HTTP/2 on the socket. */
@@ -124,7 +123,10 @@ export class RpcServer {
   #opened(session: ServerHttp2Session, socket: TLSSocket): void {
     this.#sessions.add(session);
     const caller = identityOf(socket);
-    if (caller !== undefined) {
+    boundControlFrames(session, listenerBounds.controlFramesPerSecond);
+    boundOtherFrames(session, socket);
+    if (caller === undefined) session.on("stream", countStream);
+    else {
       this.#callers.set(session, caller);
       this.#members.opened(uriOf(caller), session, socket);
     }

@@ -15,6 +15,7 @@ import { listenerBounds, type ListenerName, placesOf } from "./bounds.ts";
 import { addressOf, connectionKey, ConnectionPlaces } from "./connection-places.ts";
 import { boundControlFrames, boundLostStreams } from "./control-frames.ts";
 import { PacedRequest } from "./paced-request.ts";
+import { boundOtherFrames } from "./other-frames.ts";
 import { paceStream } from "./paced-streams.ts";
 
 /** Settings of Node's HTTP/1.1 server for the times of heads, bodies and idle connections, and for small pieces of bodies. */
@@ -94,9 +95,11 @@ export function boundSessions(server: Http2Server, places: ConnectionPlaces): vo
   server.prependListener("session", (session: ServerHttp2Session) => {
     boundControlFrames(session, listenerBounds.controlFramesPerSecond);
     boundLostStreams(session, listenerBounds.streamResetBurst, listenerBounds.streamResetsPerSecond);
-    const key = connectionKey(session.socket as Socket);
+    const socket = session.socket as Socket;
+    boundOtherFrames(session, socket);
+    const key = connectionKey(socket);
     session.on("stream", (stream) => {
-      paceStream(stream, session.socket as Socket);
+      paceStream(stream, socket);
       const answered = places.ask(key, () => isWhole(stream));
       stream.once("close", answered);
       stream.once("finish", () => {

@@ -46,6 +46,19 @@ export const listenerBounds = {
   processBytes: 256 * 1024 * 1024,
 } as const;
 
+/** Bytes of an HTTP/2 connection that are neither heads nor bodies, such as window updates. More end the connection. */
+export const otherFrames = {
+  /** At the beginning, and what a connection may save up. */
+  firstBytes: 64 * 1024,
+  mostBytes: 1024 * 1024,
+  bytesPerSecond: 16 * 1024,
+  /** A client acknowledges what it reads: careful ones with two window updates for 4 KiB. */
+  shareOfWritten: 1 / 64,
+  /** For each stream: its heads, and what of its body was under way when it closed. */
+  headBytes: limits.headerBytes,
+  windowBytes: 256 * 1024,
+} as const;
+
 /**
  * What one member of a cluster may have at another's port. It is known by its certificate, but its computer may have
  * been taken over.

@@ -4,6 +4,7 @@ export * from "./connection-places.ts";
 export * from "./control-frames.ts";
 export { boundHandshakeMessages } from "./handshake-messages.ts";
 export * from "./held-bytes.ts";
+export { boundOtherFrames, countStream } from "./other-frames.ts";
 export { PacedRequest } from "./paced-request.ts";
 export { paceStream } from "./paced-streams.ts";
 export * from "./read-body.ts";

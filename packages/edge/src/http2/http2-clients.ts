@@ -15,7 +15,13 @@ import {
 } from "node:http2";
 import type { IncomingHttpHeaders } from "node:http2";
 import type { Socket } from "node:net";
-import { boundControlFrames, boundLostStreams, type ConnectionPlaces, paceStream } from "@cloche/base";
+import {
+  boundControlFrames,
+  boundLostStreams,
+  boundOtherFrames,
+  type ConnectionPlaces,
+  paceStream,
+} from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { watchBody } from "../exchange/body-stall.ts";
 import { askFor } from "../exchange/connection-places.ts";
@@ -99,6 +105,7 @@ export class Http2Clients {
     );
     boundControlFrames(session, this.#limits.controlFramesPerSecond);
     boundLostStreams(session, this.#limits.streamResetBurst, this.#limits.streamResetsPerSecond);
+    boundOtherFrames(session, socket);
     session.on("error", () => undefined);
     session.once("close", () => {
       clearTimeout(idle);

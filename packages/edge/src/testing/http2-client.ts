@@ -55,7 +55,15 @@ export function askHttp2(
   return Promise.race([replyOf(stream), reset]);
 }
 
-export const frameTypes = { headers: 1, settings: 4, ping: 6, goaway: 7, continuation: 9 } as const;
+export const frameTypes = {
+  headers: 1,
+  priority: 2,
+  settings: 4,
+  ping: 6,
+  goaway: 7,
+  windowUpdate: 8,
+  continuation: 9,
+} as const;
 
 /** One frame (RFC 9113, 4.1). */
 export function frame(

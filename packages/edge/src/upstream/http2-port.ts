@@ -11,9 +11,9 @@ import {
   type ClientSessionRequestOptions,
   connect,
 } from "node:http2";
-import type { Socket } from "node:net";
+import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { boundControlFrames, paceStream, type PieceRate } from "@cloche/base";
+import { boundControlFrames, boundOtherFrames, paceStream, type PieceRate } from "@cloche/base";
 import type { Dial, Sleeper } from "./agent-pool.ts";
 import type { EdgeLimits } from "../edge-limits.ts";
 
@@ -118,6 +118,7 @@ export class Http2Port {
       else refuse(this.#closed);
     });
     boundControlFrames(session, this.#limits.controlFramesPerSecond);
+    if (socket instanceof Socket) boundOtherFrames(session, socket);
     session.setTimeout(agentIdleMs);
     session.on("timeout", () => {
       if (this.#sessions.get(session) === 0) session.destroy();

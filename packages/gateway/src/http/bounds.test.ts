@@ -102,18 +102,20 @@ describe("a connection", () => {
     expect(initialWindowSize).toBe(listenerBounds.streamWindowBytes);
   });
 
-  it("ends that sends a flood of pings", async () => {
+  it.each([
+    ["pings", Buffer.concat([Buffer.from([0, 0, 8, 6, 0, 0, 0, 0, 0]), Buffer.alloc(8)])],
+    ["window updates", Buffer.from([0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1])],
+  ])("ends that sends a flood of %s", async (_what, frame) => {
     const socket = net.connect(f.listener.port, "127.0.0.1");
     socket.on("error", () => undefined).resume();
     const ended = new Promise((resolve) => socket.once("close", resolve));
-    // Node's client would wait for answers: the preface, empty settings, then pings alone (RFC 9113, 3.4 and 6.7).
+    // Node's client would wait for answers: the preface, empty settings, then these alone (RFC 9113, 3.4 and 6.7).
     socket.write("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     socket.write(Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]));
-    const ping = Buffer.concat([Buffer.from([0, 0, 8, 6, 0, 0, 0, 0, 0]), Buffer.alloc(8)]);
-    const many = Buffer.concat(Array<Buffer>(500).fill(ping));
-    const pings = setInterval(() => socket.write(many), 5);
+    const many = Buffer.concat(Array<Buffer>(500).fill(frame));
+    const flood = setInterval(() => socket.write(many), 5);
     await ended;
-    clearInterval(pings);
+    clearInterval(flood);
   });
 
   it("ends that resets its streams as fast as it opens them", async () => {
