@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "boot-id.h"
 #include "identity.h"
 
 #define THREADS_MAX 64
@@ -354,6 +355,10 @@ static void serve(const struct frame *frame) {
     /* Done here, because this process is in the users' namespaces and a program would cost a hundred times the call. */
     char *hostname = take_string(&c);
     error = c.bad ? EINVAL : sethostname(hostname, strlen(hostname)) == 0 ? 0 : errno;
+    if (!error) send_done(id, 0);
+  } else if (frame->type == F_BOOT_ID) {
+    char *boot_id = take_string(&c);
+    error = c.bad ? EINVAL : set_boot_id(boot_id);
     if (!error) send_done(id, 0);
   } else if (frame->type == F_SYNC) {
     sync();

@@ -49,6 +49,7 @@ enum frame_type {
   F_WATCH = 51,
   F_WATCH_MORE = 52,
   F_UNWATCH = 53,
+  F_BOOT_ID = 54,
   /* init -> agent */
   F_HELLO = 64,
   F_STARTED = 65,

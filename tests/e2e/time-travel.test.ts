@@ -43,6 +43,8 @@ function forThisTest<Made extends { id: string }>(made: Made): Made {
   onTestFinished(() => client.session.discard(made.id));
   return made;
 }
+const bootId = "/proc/sys/kernel/random/boot_id";
+
 async function fork(source: TestSandbox, fields: Record<string, unknown> = {}): Promise<TestSandbox> {
   const made = await client.gateway<Answer>("ForkSandbox", { source_sandbox_id: source.id, ...fields });
   client.session.adopt(made.sandbox.id);
@@ -100,7 +102,7 @@ describe("a counter that runs as a service", () => {
 
   test("clones differ where they must: names, ids, random numbers", async () => {
     const [one, two] = await Promise.all([fork(sandbox), fork(sandbox)]);
-    const identity = "hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1";
+    const identity = `hostname; cat /etc/machine-id ${bootId}; head -c 16 /dev/urandom | od -An -tx1`;
     const [source, first, second] = await Promise.all(
       [sandbox, one, two].map(async (each) => (await client.shell(each, identity)).trim().split("\n")),
     );
@@ -143,6 +145,10 @@ describe("a counter that runs as a service", () => {
     const child = await fork(sandbox);
     const before = await countIn(child);
     const grandchild = await fork(child);
+    const ids = await Promise.all(
+      [sandbox, child, grandchild].map((each) => client.exec(each, ["cat", bootId])),
+    );
+    expect(new Set(ids.map(({ stdout }) => stdout)).size).toBe(3);
     await client.session.discard(child.id);
     const after = await countIn(grandchild);
     expect(after.mine).toBe(before.mine);

@@ -214,4 +214,14 @@ export const guestDefences: readonly Defence[] = [
     named: "temporary names",
     heavy: true,
   },
+  {
+    what: "a fork has a boot id of its own",
+    file: "packages/agent/src/host-calls/guest-service.ts",
+    find: "const bootId = isFork || isOfTemplate ?",
+    replace: "const bootId = isOfTemplate ?",
+    project: "e2e",
+    test: "tests/e2e/time-travel.test.ts",
+    named: "clones differ where they must",
+    heavy: true,
+  },
 ];

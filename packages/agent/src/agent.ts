@@ -166,7 +166,7 @@ export function createAgent(
   };
 }
 
-/** Waits for the guest that the spawner starts again, and sets its host name. */
+/** Waits for the guest that the spawner starts again, and sets its host name and boot id. */
 function nameGuestAgain(spawner: Spawner, identity: Identity, log: Log, attemptsLeft = 100): void {
   const timer = setTimeout(() => {
     let guest: Guest;
@@ -176,8 +176,8 @@ function nameGuestAgain(spawner: Spawner, identity: Identity, log: Log, attempts
       if (attemptsLeft > 0) nameGuestAgain(spawner, identity, log, attemptsLeft - 1);
       return;
     }
-    const { hostname, dnsServers } = identity;
-    void writeIdentity(guest, { hostname, dnsServers, machineId: undefined }, log);
+    const { hostname, dnsServers, bootId } = identity;
+    void writeIdentity(guest, { hostname, dnsServers, machineId: undefined, bootId }, log);
   }, 200);
   timer.unref();
 }

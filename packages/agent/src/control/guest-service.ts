@@ -127,17 +127,22 @@ class GuestService {
     await disk.attach(request.blockDevice);
     processes.diskAttached();
     const { sandboxId: id, env, dnsServers, hostname, renewIdentity: renew } = request;
+    // gVisor makes one with the renewed procfs of a template's guest. Forks, and all VMs of a template, have the same.
+    const isFork = renew && identity.sandboxId !== "";
+    const isOfTemplate = request.blockDevice !== "" && identity.sandboxId === "";
+    const bootId = isFork || isOfTemplate ? uuidOf(machineId(randomness)) : identity.bootId;
     // Unchanged fields are not written again.
     const files = {
       hostname: renew || hostname !== identity.hostname ? hostname : "",
       dnsServers: dnsServers.join() === identity.dnsServers.join() ? [] : dnsServers,
       machineId: renew ? machineId(randomness) : undefined,
+      bootId: bootId === identity.bootId ? undefined : bootId,
     };
     // The answer does not wait for the files; data plane requests and the next call of the host do.
     identity.writing(writeIdentity(spawner.guest, files, log), () =>
       log.warn("the identity's files are not written yet; the wait for them has ended"),
     );
-    identity.become({ id, verifier, env, dnsServers, hostname });
+    identity.become({ id, verifier, env, dnsServers, hostname, bootId });
     const wanted = request.startServices ? services.wanted() : [];
     if (wanted.length > 0) await identity.beingWritten;
     const { started, failed } = await services.startAll(wanted);
@@ -204,8 +209,9 @@ class GuestService {
     await disk.attach(optionalString(body, "blockDevice") ?? "");
     processes.diskAttached();
     // A new guest on a disk that may have another sandbox's host name. The machine-id on the disk stays.
-    const { hostname, dnsServers } = identity;
-    identity.writing(writeIdentity(spawner.guest, { hostname, dnsServers, machineId: undefined }, log), () =>
+    const { hostname, dnsServers, bootId } = identity;
+    const files = { hostname, dnsServers, machineId: undefined, bootId };
+    identity.writing(writeIdentity(spawner.guest, files, log), () =>
       log.warn("the identity's files are not written yet; the wait for them has ended"),
     );
     if (names.length > 0) await identity.beingWritten;
@@ -239,6 +245,9 @@ class GuestService {
     );
   }
 }
+
+const uuidOf = (bytes: Buffer): string =>
+  bytes.toString("hex").replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
 
 /** A random (version 4) machine-id. */
 function machineId(randomness: Randomness): Buffer {

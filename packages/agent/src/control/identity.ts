@@ -15,6 +15,7 @@ export class Identity {
   #env: Readonly<Record<string, string>> = {};
   #dnsServers: readonly string[] = [];
   #hostname = "";
+  #bootId: string | undefined;
   #beingWritten: Promise<void> | undefined;
 
   /** Empty until assigned. */
@@ -38,6 +39,11 @@ export class Identity {
 
   get hostname(): string {
     return this.#hostname;
+  }
+
+  /** That of each guest of this sandbox; undefined: the one that the kernel has. */
+  get bootId(): string | undefined {
+    return this.#bootId;
   }
 
   /** Resolves when the identity's files are written, for requests that need them. Never rejects. */
@@ -68,12 +74,14 @@ export class Identity {
     env: Readonly<Record<string, string>>;
     dnsServers: readonly string[];
     hostname: string;
+    bootId: string | undefined;
   }): void {
     this.#sandboxId = sandbox.id;
     this.#verifier = sandbox.verifier;
     this.#env = sandbox.env;
     this.#dnsServers = sandbox.dnsServers;
     this.#hostname = sandbox.hostname;
+    this.#bootId = sandbox.bootId;
   }
 }
 
@@ -85,22 +93,25 @@ export interface IdentityFiles {
   dnsServers: readonly string[];
   /** 16 random bytes; undefined: unchanged. */
   machineId: Buffer | undefined;
+  /** A UUID; undefined: unchanged. */
+  bootId: string | undefined;
 }
 
 /**
  * Writes host name, hosts, resolver and machine-id into the users' tree (through the guest, so that no link can lead outside), and sets
- * the kernel's host name. A file that cannot be written is logged and does not fail the sandbox.
+ * the kernel's host name and the boot id. A file that cannot be written is logged and does not fail the sandbox.
  */
 export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log): Promise<void> {
   const write = (path: string, text: Buffer | string, mode: number): Promise<void> =>
     guest.files
       .put(path, Buffer.from(text), mode)
       .catch((error: unknown) => log.warn("identity file not written", { path, error }));
-  const { hostname, dnsServers, machineId } = files;
+  const { hostname, dnsServers, machineId, bootId } = files;
   const writes = guest.files.together(() => {
     const asked: Promise<void>[] = [];
     if (machineId !== undefined)
       asked.push(write("/etc/machine-id", `${machineId.toString("hex")}\n`, 0o444));
+    if (bootId !== undefined) asked.push(setBootId(guest, bootId, log));
     if (hostname !== "") {
       asked.push(write("/etc/hostname", `${hostname}\n`, 0o644));
       const named = readSmall(guest, hostsPath).then((hosts) => hostsWith(hosts, hostname));
@@ -122,6 +133,12 @@ async function setKernelHostname(guest: Guest, hostname: string, log: Log): Prom
   await guest.files
     .setHostname(hostname)
     .catch((error: unknown) => log.warn("the kernel's host name was not set", { error }));
+}
+
+async function setBootId(guest: Guest, bootId: string, log: Log): Promise<void> {
+  await guest.files
+    .setBootId(bootId)
+    .catch((error: unknown) => log.warn("the boot id was not set", { error }));
 }
 
 const hostsPath = "/etc/hosts";

@@ -65,6 +65,8 @@ export interface GuestFiles extends GuestFileChanges {
   together<Answers>(ask: () => Answers): Answers;
   /** Sets the host name of the guest's namespace, in which the file server runs. */
   setHostname(hostname: string): Promise<void>;
+  /** Sets the boot id that programs of the guest read. */
+  setBootId(bootId: string): Promise<void>;
 }
 
 /** Properties of a written file. Absent: kept, or for a new file root (or the acting user) and 0644. */

@@ -132,6 +132,10 @@ export class FilesClient implements GuestFiles {
     await this.#ask(frameTypes.hostname, 0, new FrameWriter().string(hostname));
   }
 
+  async setBootId(bootId: string): Promise<void> {
+    await this.#ask(frameTypes.bootId, 0, new FrameWriter().string(bootId));
+  }
+
   async upload(
     path: GuestPath,
     { mode, append, owner, group, attributes = [] }: WriteWish,

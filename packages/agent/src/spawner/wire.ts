@@ -40,6 +40,7 @@ export const frameTypes = {
   watch: 51,
   watchMore: 52,
   unwatch: 53,
+  bootId: 54,
   hello: 64,
   started: 65,
   stdout: 66,

@@ -215,6 +215,7 @@ export class LocalGuest implements Guest {
       sync: async () => undefined,
       // Without isolation this would rename the machine that the tests run on.
       setHostname: async () => undefined,
+      setBootId: async () => undefined,
     };
     return files;
   }
