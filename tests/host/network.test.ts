@@ -26,6 +26,17 @@ const CLOSED = [
 ];
 const SUBNET = "10.199.0.0/16";
 const UPLINK_HOST = "10.199.0.1";
+/** Asks for the address by ARP, under 50 addresses that are not the sandbox's. */
+const FORGED_ARP = `
+import socket, struct, sys
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+link.bind(("eth0", 0x0806))
+for n in range(1, 51):
+    mac = bytes([2, 0, 0, 0, 0, n])
+    ends = mac + socket.inet_aton(f"11.7.0.{n}") + bytes(6) + socket.inet_aton(sys.argv[1])
+    link.send(b"\\xff" * 6 + mac + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + ends)
+print(n)
+`;
 
 describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""}`, () => {
   let lab: Lab;
@@ -179,6 +190,8 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const one = await lease();
     const two = await lease();
     const namespace = namespaceOf(one);
+    // From now on it has the router's hardware address, which it would not get under another of its own.
+    expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
     for (const forged of [two.address, "11.5.5.5", UPLINK_HOST]) {
       await run(["ip", "-n", namespace, "addr", "add", `${forged}/32`, "dev", "eth0"]);
       expect(await probe(namespace, "udp", PUBLIC, 81, forged), forged).toMatchObject({ answered: false });
@@ -187,6 +200,19 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const denials = (await command({ op: "denials" })) as Record<number, { packets: number }>;
     expect(denials[one.slot]?.packets).toBeGreaterThanOrEqual(3);
     expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
+    // A neighbour entry of each address that a sandbox made up would take the whole computer's places for entries.
+    const asked = await run(inNamespace(namespace, "python3", "-c", FORGED_ARP, one.gateway) as [string]);
+    expect(asked.stdout.trim()).toBe("50");
+    const { stdout: known } = await run([
+      "ip",
+      "-n",
+      `cloche-${lab.tag}`,
+      "neigh",
+      "show",
+      "dev",
+      `s${one.slot}`,
+    ]);
+    expect(known).not.toMatch(/^11\.7\./m);
     // `localhost` is ::1 too; nothing else is.
     const { stdout } = await run(["ip", "-6", "-n", namespace, "-oneline", "addr"]);
     expect(stdout.match(/\S+ +inet6 \S+/g)).toEqual([expect.stringMatching(/^lo +inet6 ::1\/128$/)]);

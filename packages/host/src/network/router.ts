@@ -83,6 +83,8 @@ export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
     "echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects",
     "echo 0 > /proc/sys/net/ipv4/conf/default/send_redirects",
     "echo 0 > /proc/sys/net/ipv4/conf/all/accept_redirects",
+    // Also of ARP: no neighbour entry for a source that a sandbox made up. The whole computer has 1,024 places for entries.
+    "echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter",
     // Missing if the kernel has no IPv6.
     "[ ! -d /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6",
     "[ ! -d /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6",

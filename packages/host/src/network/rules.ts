@@ -9,14 +9,16 @@ export const ROUTER_TABLE = "inet cloche";
 /** Most connections of a sandbox at once; more are refused. Each also takes an entry of the host's own table. */
 export const CONNECTIONS_PER_SLOT_MAX = 1_200;
 /** New connections of a sandbox: sustained rate and burst. It bounds the entries of closed ones, which are not counted. */
-const OPENED_PER_SECOND = 500;
-const OPENED_BURST = 2_500;
+export const OPENED_PER_SECOND = 500;
+export const OPENED_BURST = 2_500;
 /**
  * How long the entry of a TCP connection stays once it is closed, and while no packet comes. The kernel's own 120 s and 5 days are more than
  * is needed: connections of a sandbox that was deleted are never closed, and count to its team for so long.
  */
 const CLOSED_KEPT_SECONDS = 5;
 const IDLE_KEPT_SECONDS = 3_600;
+/** Of a `ct timeout` object. */
+export const CONNECTIONS_KEPT = `protocol tcp; l3proto ip; policy = { established : ${IDLE_KEPT_SECONDS}, time_wait : ${CLOSED_KEPT_SECONDS}, close : ${CLOSED_KEPT_SECONDS} };`;
 /**
  * Connections are counted in so many parts, because the kernel walks through all connections of a part for a new one. Some parts are full
  * before others, so that a bound is met some percent early.
@@ -169,7 +171,7 @@ function countedRules(table: string, { all, ofTeam }: ConnectionShares): string[
 }
 
 const sandboxesTimeout = (table: string): string[] => [
-  `add ct timeout ${table} sandboxes { protocol tcp; l3proto ip; policy = { established : ${IDLE_KEPT_SECONDS}, time_wait : ${CLOSED_KEPT_SECONDS}, close : ${CLOSED_KEPT_SECONDS} }; }`,
+  `add ct timeout ${table} sandboxes { ${CONNECTIONS_KEPT} }`,
 ];
 
 /** The host's own table: address translation for egress. Of the host itself sandboxes reach only the DNS forwarder. */

@@ -7,8 +7,17 @@
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { guestNetwork } from "@cloche/artifacts";
+import {
+  CONNECTIONS_KEPT,
+  CONNECTIONS_PER_SLOT_MAX,
+  OPENED_BURST,
+  OPENED_PER_SECOND,
+} from "../../network/rules.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import type { VmEnvironment } from "./environment.ts";
+
+/** Of the router's bounds. The router is the first to refuse, with an answer; here packets are dropped. */
+const SHARE = 2;
 
 /** Repeatable: the slot may already have a tap. `dir`: the machine's directory, for error output. */
 export async function prepareTap(
@@ -34,6 +43,8 @@ nft -f - <<'RULES'
 ${rules(agentPort)}
 RULES
 echo 1 > /proc/sys/net/ipv4/ip_forward
+# No neighbour entry for a source that the guest made up: the whole computer has 1,024 places for entries.
+echo 1 > /proc/sys/net/ipv4/conf/${tap}/rp_filter
 echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose
 `;
   const stderrFile = join(dir, "tap.errors");
@@ -49,13 +60,25 @@ echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose
 
 /**
  * A clone has its source's connections in memory, which this namespace has never seen. They are reset at once, so that they do not
- * hang until the guest gives up. Guests reach no service of the namespace itself.
+ * hang until the guest gives up. Guests reach no service of the namespace itself. The connections of a guest are bounded, because their
+ * entries take the kernel's memory and not the machine's.
  */
 function rules(agentPort: number): string {
   const { tap, guestAddress, guestMac, gatewayAddress } = guestNetwork;
   return `table ip cloche_vm
 delete table ip cloche_vm
 table ip cloche_vm {
+  ct timeout of_guest { ${CONNECTIONS_KEPT} }
+  chain opening {
+    type filter hook prerouting priority mangle
+    iifname "${tap}" ip saddr != ${guestAddress} drop
+    iifname "${tap}" ct state new ct status & confirmed == 0 jump counted
+  }
+  chain counted {
+    limit rate over ${SHARE * OPENED_PER_SECOND}/second burst ${SHARE * OPENED_BURST} packets drop
+    ct count over ${SHARE * CONNECTIONS_PER_SLOT_MAX} drop
+    meta l4proto tcp ct timeout set "of_guest"
+  }
   chain arriving {
     type nat hook prerouting priority dstnat
     iifname "eth0" tcp dport ${agentPort} dnat to ${guestAddress}:${agentPort}
@@ -67,7 +90,6 @@ table ip cloche_vm {
   chain through {
     type filter hook forward priority filter; policy drop
     iifname "${tap}" ether saddr != ${guestMac} drop
-    iifname "${tap}" ip saddr != ${guestAddress} drop
     iifname "${tap}" meta l4proto tcp ct state invalid reject with tcp reset
     ct state invalid drop
     iifname "${tap}" oifname "eth0" accept
