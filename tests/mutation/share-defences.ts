@@ -257,4 +257,22 @@ export const shareDefences: readonly Defence[] = [
     named: "cannot send under another address",
     heavy: true,
   },
+  {
+    what: "a guest's events are read at a bounded rate",
+    file: "packages/host/src/drivers/qemu/qmp.ts",
+    find: "    if (!this.#rate.mayBegin(() => this.#socket.resume())) this.#socket.pause();\n",
+    replace: "",
+    project: "unit",
+    test: "packages/host/src/drivers/qemu/qmp.test.ts",
+    named: "at a bounded rate",
+  },
+  {
+    what: "a guest does not fill the pool by QEMU's log",
+    file: "packages/host/src/drivers/qemu/vm.ts",
+    find: "    await new QemuLog(this.directory).shorten();\n",
+    replace: "",
+    project: "unit",
+    test: "packages/host/src/drivers/qemu/vm.test.ts",
+    named: "has a bounded log",
+  },
 ];

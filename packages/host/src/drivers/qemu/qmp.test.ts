@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
-import { type Answering, fakeQemu, type QmpCommand } from "../../testing/fake-qemu.ts";
+import { type Answering, answered, fakeQemu, type QmpCommand } from "../../testing/fake-qemu.ts";
 import { QmpClient, QmpError, QmpTimeout } from "./qmp.ts";
 
 const closers: (() => Promise<void> | void)[] = [];
@@ -68,6 +68,28 @@ describe("QmpClient", () => {
     await expect(client.execute("stop")).rejects.toThrow("QEMU has ended");
     await client.closed;
     await expect(client.execute("cont")).rejects.toThrow("QEMU has ended");
+  });
+
+  it("reads a QEMU that sends events without end at a bounded rate, and its answers nevertheless", async () => {
+    const line = '{"event": "GUEST_CRASHLOADED"}\n';
+    const client = await connectTo((command, socket) => {
+      socket.write(answered(command, "first"));
+      socket.write(line.repeat(200_000));
+      return "";
+    });
+    let events = 0;
+    client.onEvent(() => void (events += 1));
+    const beganMs = performance.now();
+    expect(await client.execute("query-version")).toBe("first");
+    while (performance.now() - beganMs < 300) await new Promise((resolve) => setTimeout(resolve, 20));
+    const inOneRead = 65_536 / line.length;
+    expect(events).toBeGreaterThan(0);
+    expect(events).toBeLessThan((performance.now() - beganMs) * 10 + inOneRead + 10);
+  });
+
+  it("hangs up on a line that does not end", async () => {
+    const client = await connectTo(() => "x".repeat(2 * 1024 * 1024));
+    await expect(client.execute("stop")).rejects.toThrow("QEMU has ended");
   });
 
   it("hangs up on what is not its protocol", async () => {

@@ -5,8 +5,17 @@
 // A guest may have taken over its QEMU, so everything that QEMU sends is bounded and checked.
 import { closeSync, openSync, constants } from "node:fs";
 import { connect, type Socket } from "node:net";
+import { asBuffer, PieceRate } from "@cloche/base";
+import { GatheredBytes } from "@cloche/protocol";
 
-const MAX_LINE_BYTES = 4 * 1024 * 1024;
+/** The longest is the console's ring, whose 64 KiB may all be escaped. */
+const MAX_LINE_BYTES = 1024 * 1024;
+/** Lines, reads and KiB in a millisecond, for which the reading of one machine waits: a guest can cause events without end. */
+const READ_PER_MS = 10;
+const PIECE_BYTES = 1_024;
+const NEWLINE = 10;
+/** Characters of QEMU's reason for a refusal. */
+const DESCRIPTION_MAX = 1_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 const COMMAND_TIMEOUT_MS = 10_000;
 
@@ -61,14 +70,14 @@ export class QmpClient {
   readonly #listeners = new Set<(event: QmpEvent) => void>();
   readonly #closed = Promise.withResolvers<void>();
   readonly #greeting = Promise.withResolvers<void>();
+  readonly #rest = new GatheredBytes();
+  readonly #rate = new PieceRate(READ_PER_MS);
   #nextId = 1;
-  #rest = "";
   #isClosed = false;
 
   private constructor(socket: Socket) {
     this.#socket = socket;
-    socket.setEncoding("utf8");
-    socket.on("data", (text: string) => this.#take(text));
+    socket.on("data", (bytes: Buffer) => this.#take(bytes));
     socket.on("error", () => undefined); // "close" follows.
     socket.on("close", () => this.#lost());
     this.#greeting.promise.catch(() => undefined);
@@ -125,18 +134,29 @@ export class QmpClient {
     return within(answered, timeoutMs, `QEMU's answer to ${command}`) as Promise<never>;
   }
 
-  #take(text: string): void {
-    this.#rest += text;
+  #take(bytes: Buffer): void {
+    let lines = 0;
+    let from = 0;
+    for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, from)) {
+      this.#rest.push(bytes.subarray(from, end));
+      from = end + 1;
+      lines += 1;
+      if (!this.#line(asBuffer(this.#rest.take()).toString("utf8"))) return this.close();
+    }
+    this.#rest.push(bytes.subarray(from));
     if (this.#rest.length > MAX_LINE_BYTES) return this.close();
-    const lines = this.#rest.split("\n");
-    this.#rest = lines.pop() ?? "";
-    for (const line of lines) {
-      if (line.trim() === "") continue;
-      try {
-        this.#message(JSON.parse(line) as Record<string, unknown>);
-      } catch {
-        return this.close(); // Not QMP: nothing that follows can be trusted.
-      }
+    this.#rate.spend(1 + lines + bytes.length / PIECE_BYTES);
+    if (!this.#rate.mayBegin(() => this.#socket.resume())) this.#socket.pause();
+  }
+
+  /** False: not QMP, so nothing that follows can be trusted. */
+  #line(text: string): boolean {
+    if (text.trim() === "") return true;
+    try {
+      this.#message(JSON.parse(text) as Record<string, unknown>);
+      return true;
+    } catch {
+      return false;
     }
   }
 
@@ -151,7 +171,7 @@ export class QmpClient {
     if (!pending) return;
     this.#pending.delete(message["id"] as number);
     const error = message["error"] as { desc?: string } | undefined;
-    if (error) pending.reject(new QmpError(pending.command, String(error.desc)));
+    if (error) pending.reject(new QmpError(pending.command, String(error.desc).slice(0, DESCRIPTION_MAX)));
     else pending.resolve(message["return"]);
   }
 

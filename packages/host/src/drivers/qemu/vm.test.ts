@@ -1,6 +1,6 @@
 // Detection of ended and hanging machines when QEMU misbehaves: it keeps its connection, or does not resume.
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
@@ -64,6 +64,14 @@ it("stands still on our behalf until it goes on", async () => {
   expect(vm.standsStill).toBe(true);
   await vm.resume();
   expect(vm.standsStill).toBe(false);
+});
+
+it("has a bounded log, whatever its guest makes QEMU write", async () => {
+  const vm = await adopted(obedient);
+  const log = join(vmDirectory(dir), vmFiles.log);
+  await writeFile(log, Buffer.alloc(2 * 1024 * 1024));
+  await vm.healthy(100);
+  expect((await stat(log)).size).toBe(0);
 });
 
 it("that does not go on is one that hangs", async () => {

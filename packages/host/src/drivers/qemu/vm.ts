@@ -8,7 +8,7 @@
 //
 // Called by the driver and by templates.ts, which serialise the calls of one machine. The process, the directory and the record
 // survive the service; `Vm.adopt` finds them again.
-import { readFile, rm, stat } from "node:fs/promises";
+import { rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
 import { ClocheError, type Egress } from "@cloche/protocol";
@@ -32,6 +32,7 @@ import { launchQemu } from "./launch.ts";
 import { QmpClient } from "./qmp.ts";
 import { type SnapshotManifest, snapshotPaths } from "./snapshot-files.ts";
 import { prepareTap } from "./tap.ts";
+import { QemuLog } from "./qemu-log.ts";
 import { fillVmDirectory, giveDisk } from "./vm-directory.ts";
 import { makeVmCgroup, vmCgroupPath, vmLimits } from "./vm-cgroup.ts";
 import {
@@ -280,6 +281,7 @@ export class Vm {
 
   /** Whether QEMU and the agent both answer. */
   async healthy(timeoutMs: number): Promise<boolean> {
+    await new QemuLog(this.directory).shorten();
     try {
       await this.#qmp.execute("query-status", timeoutMs);
     } catch {
@@ -320,7 +322,11 @@ export class Vm {
     try {
       await untilAgentAnswers(this.agentHost, this.agentPort, timeoutMs, gone);
     } catch (cause) {
-      const details = { console: await this.#consoleTail(), log: await logTail(this.directory), cause };
+      const details = {
+        console: await this.#consoleTail(),
+        log: await new QemuLog(this.directory).tail(),
+        cause,
+      };
       this.#environment.log.error({ ...details, sandbox_id: this.record.id }, "a machine did not come up");
       // The machine itself panicked or shut down: a busy host or a kill does not cause that.
       if (this.#lastEvent !== undefined) throwIfFromMemory(start, cause);
@@ -346,7 +352,7 @@ export class Vm {
   async #consoleTail(): Promise<string> {
     return this.#qmp
       .execute("ringbuf-read", { device: vmNodes.console, size: 65_536 }, 2_000)
-      .then((text) => text.slice(-CONSOLE_TAIL_BYTES))
+      .then((text) => String(text).slice(-CONSOLE_TAIL_BYTES))
       .catch(() => "");
   }
 
@@ -438,16 +444,9 @@ async function connectQmp(
   try {
     return await QmpClient.connect(directory, vmFiles.socket);
   } catch (cause) {
-    const log = await logTail(directory);
+    const log = await new QemuLog(directory).tail();
     environment.log.error({ log, err: cause, sandbox_id: files.id }, "QEMU did not start");
     if (LOAD_FAILED.test(log)) throwIfFromMemory(start, cause);
     throw new ClocheError("unavailable", "the machine could not be started; try again", { cause });
   }
-}
-
-async function logTail(directory: string): Promise<string> {
-  return readFile(join(directory, vmFiles.log), "utf8").then(
-    (text) => text.slice(-CONSOLE_TAIL_BYTES),
-    () => "",
-  );
 }
