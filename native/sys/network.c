@@ -2,6 +2,7 @@
 #include "cloche-sys.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/netfilter.h>
@@ -13,6 +14,7 @@
 #include <net/if.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,16 +234,32 @@ struct element {
   const char *chain;
   /* Value of a map of marks, in decimal. "": the set is no such map. */
   const char *mark;
+  /* "first-last", after the address. "": the key has no ports. */
+  const char *ports;
+  /* Seconds after which the kernel removes the element. "": never. */
+  const char *timeout;
 };
 
 /* Writes the body of a message about one element. */
 static int add_element(struct request *request, const char *table, struct element of) {
-  char key[NAME_BYTES + sizeof(struct in_addr)] = {0};
+  struct {
+    char interface[NAME_BYTES];
+    struct in_addr address;
+    /* A part of a key takes whole words. */
+    uint16_t port, padding;
+  } key = {0}, end;
   size_t length = NAME_BYTES;
   if (strlen(of.interface) >= NAME_BYTES) return EINVAL;
-  strcpy(key, of.interface);
+  strcpy(key.interface, of.interface);
   if (*of.address) {
-    if (inet_pton(AF_INET, of.address, key + NAME_BYTES) != 1) return EINVAL;
+    if (inet_pton(AF_INET, of.address, &key.address) != 1) return EINVAL;
+    length = offsetof(typeof(key), port);
+  }
+  memcpy(&end, &key, sizeof end);
+  if (*of.ports) {
+    if (sscanf(of.ports, "%hu-%hu", &key.port, &end.port) != 2) return EINVAL;
+    key.port = htons(key.port);
+    end.port = htons(end.port);
     length = sizeof key;
   }
   add_text(request, NFTA_SET_ELEM_LIST_TABLE, table);
@@ -249,8 +267,17 @@ static int add_element(struct request *request, const char *table, struct elemen
   struct nlattr *list = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_LIST_ELEMENTS);
   struct nlattr *element = open_attribute(request, NLA_F_NESTED | NFTA_LIST_ELEM);
   struct nlattr *value = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_KEY);
-  add_attribute(request, NFTA_DATA_VALUE, key, length);
+  add_attribute(request, NFTA_DATA_VALUE, &key, length);
   close_attribute(request, value);
+  if (*of.ports) {
+    struct nlattr *last = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_KEY_END);
+    add_attribute(request, NFTA_DATA_VALUE, &end, length);
+    close_attribute(request, last);
+  }
+  if (*of.timeout) {
+    uint64_t ms = htobe64(strtoull(of.timeout, NULL, 10) * 1000);
+    add_attribute(request, NFTA_SET_ELEM_TIMEOUT, &ms, sizeof ms);
+  }
   if (*of.chain) {
     uint32_t code = htonl((uint32_t)NFT_GOTO);
     struct nlattr *data = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_DATA);
@@ -276,7 +303,7 @@ static int in_set(const char *table, const char *set, const char *interface) {
   struct request request;
   struct nfgenmsg family = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
   begin(&request, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETSETELEM, 0, &family, sizeof family);
-  int error = add_element(&request, table, (struct element){set, interface, "", "", ""});
+  int error = add_element(&request, table, (struct element){set, interface, "", "", "", "", ""});
   return error ? error : ask(NETLINK_NETFILTER, &request);
 }
 
@@ -330,21 +357,21 @@ static int commit(const struct batch *batch) {
 
 /*
  * Changes elements in one transaction, like `nft -f`. Arguments: the router's namespace, the inet table, and for each change "add" or
- * "delete", set, interface, address, chain, mark. An existing element may be added again; a missing one cannot be deleted.
+ * "delete", set, interface, address, chain, mark, ports, timeout. An existing element may be added again; a missing one cannot be deleted.
  */
 int set_elements(struct answer *answer, char **arguments, int count) {
   struct batch batch = {.used = 0};
-  if (count % 6 != 2) return fail(answer, EINVAL, "%d arguments", count);
+  if (count % 8 != 2) return fail(answer, EINVAL, "%d arguments", count);
   int error = enter(arguments[0]);
   if (error) return fail(answer, error, "entering %s", arguments[0]);
   error = append_edge(&batch, NFNL_MSG_BATCH_BEGIN);
-  for (char **one = arguments + 2; !error && one < arguments + count; one += 6) {
+  for (char **one = arguments + 2; !error && one < arguments + count; one += 8) {
     struct request request;
     struct nfgenmsg family = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
     int adds = strcmp(one[0], "add") == 0;
     uint16_t type = adds ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM;
     begin(&request, NFNL_SUBSYS_NFTABLES << 8 | type, adds ? NLM_F_CREATE : 0, &family, sizeof family);
-    error = add_element(&request, arguments[1], (struct element){one[1], one[2], one[3], one[4], one[5]});
+    error = add_element(&request, arguments[1], (struct element){one[1], one[2], one[3], one[4], one[5], one[6], one[7]});
     if (!error) error = append(&batch, &request);
   }
   if (!error) error = append_edge(&batch, NFNL_MSG_BATCH_END);

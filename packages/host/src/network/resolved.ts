@@ -1,9 +1,9 @@
-// Addresses that a sandbox with an allow-list may reach because an allowed name resolved to them, and their nft elements. An element
+// Addresses that a sandbox with an allow-list may reach because an allowed name resolved to them, and their elements of the router's set. An element
 // lasts as long as the answer is valid; the kernel expires it. Pure.
 import { type AllowedDomain, matchesDomain, type PortRange } from "@cloche/protocol";
+import type { Element, ElementChange } from "../sys/native.ts";
 import { joined } from "./egress.ts";
 import { slotInterface } from "./names.ts";
-import { ROUTER_TABLE } from "./rules.ts";
 
 export interface ResolvedAddress {
   /** Disjoint. */
@@ -61,24 +61,36 @@ export function retain(before: Resolved, domains: readonly AllowedDomain[], nowM
   return next;
 }
 
-/** The nft commands that change the elements from `before` to `after`. */
-export function resolvedCommands(slot: number, before: Resolved, after: Resolved, nowMs: number): string[] {
-  const commands: string[] = [];
-  const set = `element ${ROUTER_TABLE} resolved`;
-  const key = (address: string, [first, last]: PortRange) =>
-    `${slotInterface(slot)} . ${address} . ${first === last ? first : `${first}-${last}`}`;
+/** The changes of the kernel's elements from `before` to `after`. */
+export function resolvedChanges(
+  slot: number,
+  before: Resolved,
+  after: Resolved,
+  nowMs: number,
+): ElementChange[] {
+  const changes: ElementChange[] = [];
+  const element = (address: string, ports: PortRange): Element => ({
+    set: "resolved",
+    interface: slotInterface(slot),
+    address,
+    ports,
+  });
   const changed = (one: Resolved, other: Resolved) =>
     [...one].filter(([address, known]) => other.get(address) !== known);
-  // Add each element before deleting it: it may have expired, and nft refuses to delete a missing element.
+  // Add each element before deleting it: it may have expired, and the kernel refuses to delete a missing element.
   for (const [address, { ports }] of changed(before, after))
     for (const range of ports)
-      commands.push(`add ${set} { ${key(address, range)} }`, `delete ${set} { ${key(address, range)} }`);
+      for (const verb of ["add", "delete"] as const) changes.push({ verb, ...element(address, range) });
   for (const [address, { ports, expiresAtMs }] of changed(after, before)) {
-    const seconds = Math.max(1, Math.ceil((expiresAtMs - nowMs) / 1_000));
-    for (const range of ports) commands.push(`add ${set} { ${key(address, range)} timeout ${seconds}s }`);
+    const timeoutSeconds = Math.max(1, Math.ceil((expiresAtMs - nowMs) / 1_000));
+    for (const range of ports) changes.push({ verb: "add", ...element(address, range), timeoutSeconds });
   }
-  return commands;
+  return changes;
 }
+
+/** How many addresses are new in `after`, or have another time or other ports. */
+export const learned = (before: Resolved, after: Resolved): number =>
+  [...after].filter(([address, known]) => before.get(address) !== known).length;
 
 const portsOf = (domains: readonly AllowedDomain[], names: readonly string[]): PortRange[] =>
   joined(

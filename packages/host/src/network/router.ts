@@ -10,7 +10,7 @@ import { isIPv4 } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { CommandError, run } from "@cloche/base/run";
-import type { ElementChange } from "../sys/native.ts";
+import { type ElementChange, ELEMENTS_MAX } from "../sys/native.ts";
 import { LINK_PREFIX, type Subnet, uplinkAddresses } from "./address.ts";
 import type { TakenRange } from "./choose-subnet.ts";
 import { disableForwarding, enableForwarding, type ForwardingPlace } from "./ip-forward.ts";
@@ -116,10 +116,15 @@ export async function routerNft(place: SlotPlace, commands: readonly string[]): 
   }
 }
 
-/** The same for simple elements: cloche-sys changes them without starting nft. */
+/**
+ * The same for elements: cloche-sys changes them without starting nft, which reads a whole set to take one element out of it. Beyond
+ * `ELEMENTS_MAX` changes in more than one transaction.
+ */
 export async function changeElements(place: SlotPlace, changes: readonly ElementChange[]): Promise<void> {
   const [, table = ""] = ROUTER_TABLE.split(" ");
-  await place.native.changeElements(join(NETNS_DIR, networkNames(place.tag).router), table, changes);
+  const router = join(NETNS_DIR, networkNames(place.tag).router);
+  for (let at = 0; at < changes.length; at += ELEMENTS_MAX)
+    await place.native.changeElements(router, table, changes.slice(at, at + ELEMENTS_MAX));
 }
 
 export async function routerNftJson(tag: string, ...args: readonly string[]): Promise<unknown> {

@@ -6,7 +6,7 @@
 // The counts of refused names are lost.
 import { randomInt } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import { SerialQueue } from "@cloche/base";
+import { RateLimit, SerialQueue } from "@cloche/base";
 import { limits, matchesDomain } from "@cloche/protocol";
 import type { Element } from "../sys/native.ts";
 import { isSpecial, type Subnet, slotAddresses } from "./address.ts";
@@ -35,7 +35,15 @@ import {
 import type { EgressReport } from "./egress-report.ts";
 import { slotInterface } from "./names.ts";
 import { RefusedNames } from "./refused-names.ts";
-import { learn, NOTHING_RESOLVED, type Resolved, resolvedCommands, retain } from "./resolved.ts";
+import {
+  learn,
+  learned,
+  NOTHING_RESOLVED,
+  type Resolved,
+  RESOLVED_MAX,
+  resolvedChanges,
+  retain,
+} from "./resolved.ts";
 import { changeElements, routerNft, routerNftJson } from "./router.ts";
 import { ROUTER_TABLE, SPECIAL_RANGES } from "./rules.ts";
 import { type Denial, readDenials, readElements, readRefusals, readResolved } from "./nft-listing.ts";
@@ -45,6 +53,10 @@ const OPEN: EgressPolicy = { mode: "open" };
 const GENERATIONS = 0x7fff_ffff;
 /** With a longer TTL a program would use an address after it is closed. */
 const ANSWER_TTL_MAX_SECONDS = 3_600;
+/** Addresses of one answer that are passed on. */
+const ANSWER_ADDRESSES_MAX = 64;
+/** Addresses that a sandbox may learn, after as many as it may have: more would push each other out before they are used. */
+const LEARNED_PER_SECOND = 20;
 
 interface SlotState {
   policy: EgressPolicy;
@@ -58,6 +70,11 @@ export class SlotEgress implements NamePolicy {
   readonly #subnet: Subnet;
   readonly #slots = new Map<number, SlotState>();
   readonly #queue = new SerialQueue();
+  readonly #learning = new RateLimit({
+    perSecond: LEARNED_PER_SECOND,
+    burstSeconds: RESOLVED_MAX / LEARNED_PER_SECOND,
+    monotonicMs: Date.now,
+  });
 
   constructor(place: SlotPlace, subnet: Subnet) {
     this.#place = place;
@@ -92,7 +109,7 @@ export class SlotEgress implements NamePolicy {
     });
   }
 
-  /** Changes the policy in one transaction. Names that stay allowed keep their addresses; all connections are judged anew. */
+  /** Changes the policy in one transaction, after taking away the addresses of names that it does not allow. Names that stay allowed keep their addresses; all connections are judged anew. */
   set(slot: number, policy: EgressPolicy): Promise<void> {
     checkEgress(policy);
     return this.#inTurn(slot, async () => {
@@ -103,11 +120,10 @@ export class SlotEgress implements NamePolicy {
       const generation = randomInt(1, GENERATIONS);
       const domains = policy.mode === "list" ? policy.domains : [];
       const resolved = retain(state.resolved, domains, nowMs);
-      await routerNft(this.#place, [
-        ...egressCommands(slot, policy, state.elements, generation),
-        ...resolvedCommands(slot, state.resolved, resolved, nowMs),
-      ]);
-      Object.assign(state, { policy, elements: elementsOf(policy, generation), resolved });
+      await changeElements(this.#place, resolvedChanges(slot, state.resolved, resolved, nowMs));
+      state.resolved = resolved;
+      await routerNft(this.#place, egressCommands(slot, policy, state.elements, generation));
+      Object.assign(state, { policy, elements: elementsOf(policy, generation) });
       await saveEgress(this.#place, slot, policy);
     });
   }
@@ -124,6 +140,8 @@ export class SlotEgress implements NamePolicy {
       }
       const name = slotInterface(slot);
       const { address } = slotAddresses(this.#subnet, slot);
+      const known = state?.resolved ?? NOTHING_RESOLVED;
+      await changeElements(this.#place, resolvedChanges(slot, known, NOTHING_RESOLVED, Date.now()));
       // Add each element before deleting it, because nft refuses to delete a missing one.
       const gone = [`sources { ${name} . ${address} }`, ...(denied ? await this.#traces(slot) : [])];
       await routerNft(this.#place, [
@@ -132,7 +150,6 @@ export class SlotEgress implements NamePolicy {
           `delete element ${ROUTER_TABLE} ${element}`,
         ]),
         ...removalCommands(slot, state?.elements ?? NO_ELEMENTS),
-        ...resolvedCommands(slot, state?.resolved ?? NOTHING_RESOLVED, NOTHING_RESOLVED, Date.now()),
       ]);
       this.#slots.delete(slot);
     });
@@ -206,20 +223,27 @@ export class SlotEgress implements NamePolicy {
     );
     if (usable.length < addresses.length) state.refused.note(question.name, Date.now());
     if (usable.length === 0) return answerOf(query, question, [], { rcode: rcodeOf(answer) });
-    const admitted = await this.#inTurn(slot, () => this.#admit(slot, question.name, usable));
+    const passed = usable.slice(0, ANSWER_ADDRESSES_MAX);
+    const admitted = await this.#inTurn(slot, () => this.#admit(slot, question.name, passed));
+    if (admitted === undefined) return refusal(query, RCODE_SERVER_FAILURE);
     return admitted.length > 0 ? answerOf(query, question, admitted) : refusal(query, RCODE_REFUSED);
   }
 
-  /** Empty: the name is no longer in the list. */
-  async #admit(slot: number, name: string, answer: readonly AddressRecord[]): Promise<AddressRecord[]> {
+  /** Empty: the name is no longer in the list. Undefined: the sandbox learns addresses faster than it can have them. */
+  async #admit(
+    slot: number,
+    name: string,
+    answer: readonly AddressRecord[],
+  ): Promise<AddressRecord[] | undefined> {
     const state = this.#slots.get(slot);
     if (state?.policy.mode !== "list") return [];
     const { domains } = state.policy;
     if (!domains.some((one) => matchesDomain(one, name))) return [];
     const nowMs = Date.now();
     const resolved = learn(state.resolved, domains, name, answer, nowMs);
-    const commands = resolvedCommands(slot, state.resolved, resolved, nowMs);
-    if (commands.length > 0) await routerNft(this.#place, commands);
+    const cost = learned(state.resolved, resolved);
+    if (cost > 0 && this.#learning.take(String(slot), cost) > 0) return undefined;
+    await changeElements(this.#place, resolvedChanges(slot, state.resolved, resolved, nowMs));
     state.resolved = resolved;
     return answer.flatMap((record) => {
       const known = resolved.get(record.address);

@@ -63,11 +63,17 @@ export interface Element {
   readonly address?: string;
   readonly chain?: string;
   readonly mark?: number;
+  /** First and last; part of the key, behind the address. */
+  readonly ports?: readonly [number, number];
+  /** Of an element to add: the kernel removes it then. */
+  readonly timeoutSeconds?: number;
 }
 export interface ElementChange extends Element {
   readonly verb: "add" | "delete";
 }
 
+/** Most changes of one transaction (native/sys/main.c has a bound of its arguments). */
+export const ELEMENTS_MAX = 60;
 /** Writing dirty pages takes minutes. A caller must not hang if the kernel never finishes. */
 const OPERATION_MS = 600_000;
 /** Time for a program killed at its deadline to die; then it is no longer waited for. */
@@ -189,8 +195,8 @@ export class Native {
   }
 
   /**
-   * Changes elements of the inet table `table` in the namespace at `router`, in one transaction. An existing element may be added
-   * again; a missing one cannot be deleted.
+   * Changes elements of the inet table `table` in the namespace at `router`, in one transaction, of at most `ELEMENTS_MAX` changes. An
+   * existing element may be added again; a missing one cannot be deleted.
    */
   async changeElements(router: string, table: string, changes: readonly ElementChange[]): Promise<void> {
     const words = changes.map((one) => [
@@ -200,6 +206,8 @@ export class Native {
       one.address ?? "",
       one.chain ?? "",
       String(one.mark ?? ""),
+      one.ports?.join("-") ?? "",
+      String(one.timeoutSeconds ?? ""),
     ]);
     await this.#call("set-elements", router, table, ...words.flat());
   }
