@@ -233,6 +233,7 @@ describe("values", () => {
     ["a port for E2B that is none", ["--set", "gateway.e2bPort=70000"], /e2bPort/],
     ["a host of MCP with its port", ["--set", "gateway.mcpHosts={mcp.example.com:443}"], /mcpHosts/],
     ["a client of the API that is anybody", ["--set-json", "networkPolicy.clients=[{}]"], /clients/],
+    ["clients of the API taken out", ["--set", "networkPolicy.clients=null"], /clients/],
     ["no base domain", ["--set", "baseDomain="], /baseDomain/],
     ["a base domain in capitals", ["--set", "baseDomain=Example.com"], /baseDomain/],
     ["a storage that is not shared", ["--set", "storage.url=/var/blobs"], /storage/],
