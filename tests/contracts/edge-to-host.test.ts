@@ -92,15 +92,13 @@ it("asks the agent through the relay, on connections that are kept", async () =>
   expect(held).toBeGreaterThan(3);
 });
 
-it("carries large bodies both ways, and rouses nothing through the gateway", async () => {
-  rig.gateway.set({ sandboxId: sandboxA, doze: 1 });
+it("carries large bodies both ways", async () => {
   rig.onAgent = (request, response) => void request.pipe(response);
   const body = Buffer.alloc(3_000_000, "x");
   const headers = await rig.bearer();
   const answer = await rig.ask({ method: "PUT", path: "/v1/files/content?path=/a", headers, body });
   rig.onAgent = undefined;
   expect([answer.status, answer.body.length]).toEqual([200, body.length]);
-  expect(rig.gateway.roused).toEqual([]);
 });
 
 it("reaches no other host than the route names", async () => {

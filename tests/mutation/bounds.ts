@@ -91,7 +91,7 @@ export const bounds: readonly Defence[] = [
     test: "packages/edge/src/agent-deadlines.test.ts",
   },
   {
-    what: "who has no token neither waits for a sandbox nor rouses it",
+    what: "who has no token does not wait for a sandbox",
     file: "packages/edge/src/routing/gate.ts",
     find: 'else if (!ofHost && kind === "bearer")',
     replace: "else if (false)",

@@ -102,6 +102,15 @@ export const lifecycleDefences: readonly Defence[] = [
     named: "resume of one suspended without its memory",
   },
   {
+    what: "the edge keeps a machine awake from before it asks until the answer",
+    file: "packages/edge/src/upstream/agent-pool.ts",
+    find: "else connection.letDoze = release;",
+    replace: "else release();",
+    project: "unit",
+    test: "packages/edge/src/upstream/keep-awake.test.ts",
+    named: "until it has answered",
+  },
+  {
     what: "a machine that dozes is not looked at",
     file: "packages/host/src/samples/machine-samples.ts",
     find: "if (this.#parts.machines.doze.activityOf(record.id) === undefined) return undefined;",

@@ -184,7 +184,11 @@ function inMemory(gateway: Gateway, host: Host) {
   const routes = createRouterTransport((router) => {
     router.service(RouteService, gateway.routeService);
   });
-  return { routes: createClient(RouteService, routes), hostDataPlane: host.dataPlane };
+  return {
+    routes: createClient(RouteService, routes),
+    hostDataPlane: host.dataPlane,
+    keepAwake: host.reach.keepAwake,
+  };
 }
 
 function statusOf(

@@ -131,14 +131,3 @@ test("whoever listens in the agent's place gets nothing, and the client 503", as
   expect(heard).toBe("");
   thief.close();
 });
-
-test("a sandbox that dozes is roused for a request, not asked without end whether it moved", async () => {
-  await using rig = await Rig.startChannel();
-  const headers = { authorization: `Bearer ${await rig.gateway.token(sandboxA)}` };
-  expect((await rig.ask({ path: "/v1/store", headers })).status).toBe(200);
-  rig.gateway.set({ sandboxId: sandboxA, doze: 1 });
-  rig.gateway.set({ sandboxId: sandboxB, state: "SANDBOX_STATE_SUSPENDED" });
-  await until(async () => (await rig.ask({ label: sandboxB })).status === 503);
-  expect((await rig.ask({ path: "/v1/store", headers })).status).toBe(200);
-  expect(new Set(rig.gateway.roused)).toEqual(new Set([sandboxA]));
-});

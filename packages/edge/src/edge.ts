@@ -45,7 +45,7 @@ import type { HostLinks } from "./upstream/relays.ts";
 import { newId, requestIdOf } from "./exchange/request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
 import { Router, type HostDataPlane } from "./routing/router.ts";
-import { Sleepers } from "./upstream/sleepers.ts";
+import { type KeptAwake, staysAwake } from "./upstream/agent-pool.ts";
 import { Upstreams } from "./upstream/upstreams.ts";
 
 export interface EdgeOptions {
@@ -64,6 +64,8 @@ export interface EdgeOptions {
   hostDataPlane?: HostDataPlane;
   /** How hosts on other computers are reached. Default: all sandboxes are on this computer. */
   links?: HostLinks;
+  /** Keeps a machine of this computer awake while the edge asks it. Default: machines do not doze, or a relay does. */
+  keepAwake?(sandboxId: string): KeptAwake;
   /** Origins that may call from a browser; default: any. */
   corsOrigins?: CorsOrigins;
   /** Answers requests for other names below the base domain; default: none. */
@@ -155,14 +157,19 @@ class EdgeServer implements Edge {
     this.#clock = options.clock;
     this.#table = new RouteTable((sandboxId, route) => this.#upstreams.routeChanged(sandboxId, route));
     this.#held = new HeldBytes(this.#limits, (sandboxId) => this.#table.get(sandboxId)?.teamId);
-    const sleepers = new Sleepers(this.#table, options.routes, this.#limits.wakeMs, this.#log);
     const tunnels = {
       issuer: () => this.#table.keys?.issuer ?? "",
       wallMs: () => this.#clock.nowMs(),
     };
     const monotonicMs = (): number => this.#clock.monotonicMs();
     this.#relays = options.links && new HostRelays(options.links, this.#limits, this.#clock);
-    this.#upstreams = new Upstreams(sleepers, this.#limits, monotonicMs, tunnels, this.#relays);
+    this.#upstreams = new Upstreams(
+      options.keepAwake ?? staysAwake,
+      this.#limits,
+      monotonicMs,
+      tunnels,
+      this.#relays,
+    );
     const onOver = (exchange: Exchange): void => this.#exchangeOver(exchange);
     const places = new ConnectionPlaces(this.#limits);
     this.#clients = new ClientConnections(this.#limits, places, onOver);

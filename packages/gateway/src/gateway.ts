@@ -309,37 +309,15 @@ export function createGateway(options: GatewayOptions): Gateway {
     enough.abort(isDelivered);
   }
 
-  /**
-   * Lets a machine doze once every edge knows of it: from then on edges rouse the machine before they send anything.
-   */
-  function mayDoze(sandboxId: string, host: string): void {
-    const doze = fleet.machine(sandboxId, host)?.doze ?? 0;
-    // In a cluster the host decides alone, because its relay rouses the machine.
-    if (doze % 2 === 0 || fleet.isCluster) return;
-    const context = { signal: closed.signal, requestId: "" };
-    void table
-      .delivered()
-      .then(() => fleet.calls(host).doze(sandboxId, doze, context))
-      .catch((error: unknown) => {
-        if (!closed.signal.aborted) log.debug({ err: error, sandbox_id: sandboxId }, "it stays awake");
-      });
-  }
-
   const heard: FleetListener = {
     synced(host) {
       table.hostChanged(host);
-      for (const { sandboxId } of fleet.all(host)) mayDoze(sandboxId, host);
       comparison.synced(host);
     },
     changed(host, id) {
       if (watches.isMine(host) && !table.isElsewhere(id, host)) usage.changed(id, fleet.machine(id, host));
       table.machineChanged(id);
-      mayDoze(id, host);
       reconciler.changed(host, id);
-    },
-    dozeChanged(host, id) {
-      table.machineChanged(id);
-      mayDoze(id, host);
     },
     idle: (host, id) => reconciler.idle(host, id),
     ready: (host, machines) => readyMachines.offer(host, machines),

@@ -27,6 +27,7 @@ import { ImageUploads } from "./operations/image-uploads.ts";
 import { StoredImages } from "./suspended/stored-images.ts";
 import { IdleWatch } from "./idle/idle-watch.ts";
 import { readyHooks } from "./ready-hooks.ts";
+import type { KeptAwake } from "./machines/doze.ts";
 import { Machines } from "./machines/machines.ts";
 import { OperationQueue } from "./machines/operation-queue.ts";
 import { Agents } from "./agent-calls/agents.ts";
@@ -54,8 +55,8 @@ export interface Host {
   readonly lease?: Pick<HostLease, "generation" | "isHeld" | "word" | "wasLost" | "awaitsAdmission">;
   /** The class that this host registers with: hosts of equal class restore each other's memory. Empty: none. */
   memoryClass(): Promise<string>;
-  /** The machines' part of the relay of edges' connections (relay/relay.ts). */
-  readonly reach: Pick<RelayNeeds, "agentOf" | "hold">;
+  /** The machines' part of the relay of edges' connections (relay/relay.ts); `keepAwake`: for an edge in this process. */
+  readonly reach: Pick<RelayNeeds, "agentOf" | "hold"> & { keepAwake(sandboxId: string): KeptAwake };
   /**
    * Probes the drivers, adopts running machines and finishes operations that a crash cut off. Cold starts, and the recovery of
    * machines that hang, go on after it resolves. In a cluster it first registers and waits until machines may run. Serve `service`
@@ -104,7 +105,7 @@ export function createHost(parts: HostParts): Host {
   const { startCold, crashed } = revivals(operations, () => isStopping, lease);
 
   return {
-    service: hostService(operations, { checkpoints, quota }, dozes, samples, member?.calls(operations)),
+    service: hostService(operations, { checkpoints, quota }, samples, member?.calls(operations)),
     dataPlane: hostDataPlane({ ...basics, checkpoints, quota, requireMayChange }),
     ...(lease && { lease }),
     memoryClass: () => drivers.memoryClass(),
@@ -155,7 +156,7 @@ const describe = async (drivers: Drivers) => ({
 const watchesOf = (parts: HostParts, basics: MachineParts) => ({
   idle: new IdleWatch(basics),
   samples: new MachineSamples(basics),
-  dozes: new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000, parts.isRelayed !== true),
+  dozes: new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000),
 });
 
 async function probeAll(
@@ -237,4 +238,5 @@ const reachOf = (machines: Machines, requireMayRun: () => void): Host["reach"] =
     return record?.phase === "running" ? { host: record.agentHost, port: record.agentPort } : undefined;
   },
   hold: (id) => machines.doze.hold(id),
+  keepAwake: (id) => machines.doze.keepAwake(id),
 });

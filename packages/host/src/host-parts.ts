@@ -50,11 +50,6 @@ export interface HostParts {
   metrics?: Metrics;
   /** A machine may doze after this long without programs of users and requests; default 0: never. */
   dozeSeconds?: number;
-  /**
-   * Edges reach agents only through the relay, which rouses a machine before it sends (relay/relay.ts). Machines then doze without
-   * the edges' consent, and watchers are not told. Default false.
-   */
-  isRelayed?: boolean;
   /** Logs the steps of each operation with their times. */
   traceOperations?: boolean;
   randomBytes: (length: number) => Uint8Array;

@@ -5,7 +5,10 @@ import { parseCorsOrigins } from "@cloche/gateway";
 import { plainEdge } from "../addresses.ts";
 import { portTaken } from "./ports.ts";
 
-type Given = Pick<EdgeOptions, "tls" | "routes" | "hostDataPlane" | "links" | "neighbour" | "neighbourPlain">;
+type Given = Pick<
+  EdgeOptions,
+  "tls" | "routes" | "hostDataPlane" | "keepAwake" | "links" | "neighbour" | "neighbourPlain"
+>;
 
 /** Resolves when the edge listens and knows its routes. */
 export async function startEdge(config: Config, given: Given, log: Log, metrics: Metrics): Promise<Edge> {

@@ -79,7 +79,7 @@ async function startParts(
     metrics,
     progress,
     stops,
-    host: { blobs, isRelayed: true },
+    host: { blobs },
     cluster: clusterParts(config, member, log.child({ part: "lease" }), stops, () => port),
     async made(host) {
       port = await listen(config, host, member, log, stops);

@@ -202,25 +202,21 @@ test("the number of requests that wait is bounded, for each sandbox", async () =
   expect(statuses.sort()).toEqual([200, 200, 503]);
 });
 
-test("who has no good token never waits, takes nobody's place, rouses nothing and reaches no agent", async () => {
+test("who has no good token never waits, takes nobody's place and reaches no agent", async () => {
   await using rig = await Rig.start({ limits: { waitingOfSandbox: 1, waitingOfTeam: 1 } });
   const strangers = [{}, { authorization: "Bearer rubbish" }, await rig.bearer(sandboxB)];
-  for (const change of [{ busy: true }, { busy: false, doze: 1 }, { busy: true, doze: 3 }]) {
-    rig.gateway.set({ sandboxId: sandboxA, ...change });
-    // Wait until the edge has the route: before that, the request reaches the agent.
-    await until(async () => (await rig.ask({ path: "/v1/x" })).status === 401);
-    rig.seen.length = 0;
-    const answers = await Promise.all(
-      strangers.flatMap((headers) => [1, 2, 3].map(() => rig.ask({ path: "/v1/x", headers }))),
-    );
-    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([401]));
-  }
+  rig.gateway.set({ sandboxId: sandboxA, busy: true });
+  // Wait until the edge has the route: before that, the request reaches the agent.
+  await until(async () => (await rig.ask({ path: "/v1/x" })).status === 401);
+  rig.seen.length = 0;
+  const answers = await Promise.all(
+    strangers.flatMap((headers) => [1, 2, 3].map(() => rig.ask({ path: "/v1/x", headers }))),
+  );
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([401]));
   expect(rig.seen).toEqual([]);
-  expect(rig.gateway.roused).toEqual([]);
   const asked = rig.ask({ path: "/v1/x", headers: await rig.bearer() });
-  rig.gateway.set({ sandboxId: sandboxA, busy: false, doze: 3 });
+  rig.gateway.set({ sandboxId: sandboxA, busy: false });
   expect((await asked).status).toBe(200);
-  expect(rig.gateway.roused).toEqual([sandboxA]);
 });
 
 test("visitors of a public port wait apart from who has a token, and the port's owner keeps his place", async () => {

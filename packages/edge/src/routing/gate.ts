@@ -4,7 +4,6 @@ import type { Route } from "@cloche/protocol/edge";
 import type { AnswerFailure } from "../upstream/agent-connection.ts";
 import type { EdgeLimits } from "../edge-limits.ts";
 import type { RouteClient, RouteTable } from "../route-table.ts";
-import { dozes } from "../upstream/sleepers.ts";
 import { type Waiter, WaitingRoom } from "./waiting-room.ts";
 
 const running = "SANDBOX_STATE_RUNNING";
@@ -42,13 +41,13 @@ export class Gate {
     this.#waiting = new WaitingRoom(limits);
   }
 
-  /** The route, if any caller's request may go on at once. `ofHost`: for the host, also during a restore or a doze. */
+  /** The route, if any caller's request may go on at once. `ofHost`: for the host, also during a restore. */
   now(sandboxId: string, ofHost: boolean): Route | undefined {
     const route = this.#table.get(sandboxId);
-    return route?.state === running && (ofHost || !(route.busy || dozes(route))) ? route : undefined;
+    return route?.state === running && (ofHost || !route.busy) ? route : undefined;
   }
 
-  /** Whether the sandbox is still where the route says. A dozing sandbox is: the pool of its agent rouses it. */
+  /** Whether the sandbox is still where the route says. */
   isStill({ sandboxId, epoch }: Route): boolean {
     const route = this.#table.get(sandboxId);
     return route?.state === running && !route.busy && route.epoch === epoch;

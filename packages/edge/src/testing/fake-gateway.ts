@@ -25,10 +25,6 @@ export class FakeGateway {
   readonly client: RouteClient;
   /** Ids of sandboxes that should be woken, in order. */
   readonly woken: string[] = [];
-  /** Sandbox ids that were roused, in order. */
-  readonly roused: string[] = [];
-  /** What RouseSandbox does; by default the route says that it is awake. */
-  onRouse: (sandboxId: string) => Promise<void>;
   readonly redeemed: string[] = [];
   readonly usedFileLinks = new Set<string>();
   /** What WakeSandbox does; by default the route becomes RUNNING. */
@@ -52,21 +48,12 @@ export class FakeGateway {
       this.set({ sandboxId, state: "SANDBOX_STATE_RUNNING", epoch: (route?.epoch ?? 0n) + 1n });
       return this.#routes.get(sandboxId) as Route;
     };
-    this.onRouse = async (sandboxId) => {
-      const { doze } = this.routeOf(sandboxId);
-      if (doze % 2 === 1) this.set({ sandboxId, doze: doze + 1 });
-    };
     const transport = createRouterTransport(({ service }) => {
       service(RouteService, {
         watchRoutes: (_request, context) => this.#watch(context.signal),
         wakeSandbox: async ({ sandboxId }) => {
           this.woken.push(sandboxId);
           return this.onWake(sandboxId);
-        },
-        rouseSandbox: async ({ sandboxId }) => {
-          this.roused.push(sandboxId);
-          await this.onRouse(sandboxId);
-          return {};
         },
         useFileLink: async ({ linkId }) => {
           if (this.usedFileLinks.has(linkId)) throw new ConnectError("used", Code.AlreadyExists);

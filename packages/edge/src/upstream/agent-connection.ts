@@ -59,6 +59,8 @@ export class AgentConnection implements AnswerListener {
   idleUntilMs = 0;
   keepAliveSeconds: number | undefined;
   connected: boolean;
+  /** Lets the machine doze that was kept awake for the request; repeatable. */
+  letDoze = (): void => undefined;
   readonly #limits: HeadLimits;
   readonly #work: PieceRate;
   readonly #onIdle: (connection: AgentConnection) => void;

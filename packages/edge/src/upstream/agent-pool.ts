@@ -58,10 +58,13 @@ function whenCertain(socket: TLSSocket, timeoutMs: number, done: Parameters<Dial
   });
 }
 
-/** The sandbox at the other end: whether it dozes, and `rouse`, which resolves when it is awake. */
-export interface Sleeper {
-  dozes(): boolean;
-  rouse(): Promise<void>;
+/**
+ * Keeps a machine awake until `release` is called, which is repeatable (host/src/machines/doze.ts). `awake`: resolves
+ * when it is; undefined: it is.
+ */
+export interface KeptAwake {
+  awake: Promise<void> | undefined;
+  release(): void;
 }
 
 /** `waiter`: the request that gets the connection, or opens its own if that fails. */
@@ -76,10 +79,13 @@ const refused = (kind: AnswerFailure["kind"], cause: unknown): AnswerFailure => 
   cause,
 });
 
+/** For machines that no edge has to keep awake: the relay of another computer does. */
+export const staysAwake = (): KeptAwake => ({ awake: undefined, release() {} });
+
 export class AgentPool {
   /** The work that all connections to the sandbox may do in a turn of the event loop. */
   readonly work: PieceRate;
-  readonly #sleeper: Sleeper;
+  readonly #keepAwake: () => KeptAwake;
   readonly #dial: Dial;
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
@@ -92,11 +98,17 @@ export class AgentPool {
   #ahead: Ahead | undefined;
   #closed: unknown;
 
-  /** `nowMs`: monotonic. */
-  constructor(dial: Dial, sleeper: Sleeper, work: PieceRate, limits: EdgeLimits, nowMs: () => number) {
+  /** `keepAwake`: called for each connection in use. `nowMs`: monotonic. */
+  constructor(
+    dial: Dial,
+    keepAwake: () => KeptAwake,
+    work: PieceRate,
+    limits: EdgeLimits,
+    nowMs: () => number,
+  ) {
     this.work = work;
     this.#dial = dial;
-    this.#sleeper = sleeper;
+    this.#keepAwake = keepAwake;
     this.#limits = limits;
     this.#nowMs = nowMs;
   }
@@ -106,17 +118,23 @@ export class AgentPool {
    * client's connection; a kept connection is given to the owner alone for whom it was made.
    */
   acquire(fresh: boolean, done: Acquired, owner?: Owner): void {
-    if (!this.#sleeper.dozes()) return this.#acquire(fresh, done, owner);
+    const { awake, release } = this.#keepAwake();
+    const acquired: Acquired = (connection, failure) => {
+      if (connection === undefined) release();
+      else connection.letDoze = release;
+      done(connection, failure);
+    };
+    if (awake === undefined) return this.#acquire(fresh, acquired, owner);
     this.#opening += 1;
     const go = (): void => {
       this.#opening -= 1;
-      this.#acquire(fresh, done, owner);
+      this.#acquire(fresh, acquired, owner);
     };
     const refuse = (cause: unknown): void => {
       this.#opening -= 1;
-      done(undefined, refused("connect", cause));
+      acquired(undefined, refused("connect", cause));
     };
-    this.#sleeper.rouse().then(go, refuse);
+    awake.then(go, refuse);
   }
 
   /**
@@ -124,7 +142,7 @@ export class AgentPool {
    * first request takes several times as long as the next. Does nothing if the pool has a connection.
    */
   openAhead(): void {
-    if (this.#closed !== undefined || this.size > 0 || this.#sleeper.dozes()) return;
+    if (this.#closed !== undefined || this.size > 0) return;
     const ahead: Ahead = {};
     this.#ahead = ahead;
     this.#open((connection) => {
@@ -171,7 +189,10 @@ export class AgentPool {
         });
         if (!connection.connected) socket.once("connect", () => (connection.connected = true));
         this.#all.add(connection);
-        socket.once("close", () => this.#all.delete(connection));
+        socket.once("close", () => {
+          this.#all.delete(connection);
+          connection.letDoze();
+        });
         done(connection);
       },
       () => this.#closed === undefined,
@@ -201,6 +222,7 @@ export class AgentPool {
   }
 
   readonly #release = (connection: AgentConnection): void => {
+    connection.letDoze();
     if (
       this.#closed !== undefined ||
       connection.owner?.destroyed === true ||
@@ -226,11 +248,6 @@ export class AgentPool {
       } else connection.socket.destroy();
     }
     this.#idle.length = kept;
-  }
-
-  /** Whether any connection carries a request or is being opened. */
-  get isBusy(): boolean {
-    return this.size > this.#idle.length;
   }
 
   get size(): number {

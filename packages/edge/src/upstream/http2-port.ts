@@ -14,7 +14,7 @@ import {
 import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { boundControlFrames, boundOtherFrames, paceStream, type PieceRate } from "@cloche/base";
-import type { Dial, Sleeper } from "./agent-pool.ts";
+import type { Dial } from "./agent-pool.ts";
 import type { EdgeLimits } from "../edge-limits.ts";
 
 /** The server on the port does not speak HTTP/2. */
@@ -24,7 +24,6 @@ const sessionMemoryMb = 64;
 
 export class Http2Port {
   readonly #dial: Dial;
-  readonly #sleeper: Sleeper;
   readonly #work: PieceRate;
   readonly #limits: EdgeLimits;
   #open: Promise<ClientHttp2Session> | undefined;
@@ -32,9 +31,8 @@ export class Http2Port {
   readonly #sessions = new Map<ClientHttp2Session, number>();
   #closed: unknown;
 
-  constructor(dial: Dial, sleeper: Sleeper, work: PieceRate, limits: EdgeLimits) {
+  constructor(dial: Dial, work: PieceRate, limits: EdgeLimits) {
     this.#dial = dial;
-    this.#sleeper = sleeper;
     this.#work = work;
     this.#limits = limits;
   }
@@ -43,9 +41,8 @@ export class Http2Port {
     return this.#open !== undefined || this.#sessions.size > 0;
   }
 
-  /** A connection for one more stream, once the sandbox is awake. */
+  /** A connection for one more stream. */
   async acquire(): Promise<ClientHttp2Session> {
-    if (this.#sleeper.dozes()) await this.#sleeper.rouse();
     if (this.#closed !== undefined) throw this.#closed;
     if (this.#open === undefined) {
       const opening = this.#dialed().then((socket) => this.#greeted(socket));

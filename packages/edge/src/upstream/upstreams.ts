@@ -5,11 +5,10 @@
 import { PieceRate } from "@cloche/base";
 import { ClocheError, internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
-import { AgentPool, dialChannel, dialTcp, type Dial } from "./agent-pool.ts";
+import { AgentPool, dialChannel, dialTcp, type Dial, type KeptAwake, staysAwake } from "./agent-pool.ts";
 import type { HostRelays } from "./host-relays.ts";
 import { Http2Port } from "./http2-port.ts";
 import { InnerCredentials } from "./inner-credentials.ts";
-import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
 import type { EdgeLimits } from "../edge-limits.ts";
 
@@ -40,7 +39,7 @@ export class PortClosedError extends Error {}
 
 export class Upstreams {
   readonly #upstreams = new Map<string, Upstream>();
-  readonly #sleepers: Sleepers;
+  readonly #keepAwake: (sandboxId: string) => KeptAwake;
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
   readonly #tunnels: { issuer: () => string; wallMs: () => number };
@@ -48,13 +47,13 @@ export class Upstreams {
 
   /** `nowMs`: monotonic. `tunnels`: issuer and clock of inner tokens. `relays`: for sandboxes on other computers. */
   constructor(
-    sleepers: Sleepers,
+    keepAwake: (sandboxId: string) => KeptAwake,
     limits: EdgeLimits,
     nowMs: () => number,
     tunnels: { issuer: () => string; wallMs: () => number },
     relays?: HostRelays,
   ) {
-    this.#sleepers = sleepers;
+    this.#keepAwake = keepAwake;
     this.#limits = limits;
     this.#nowMs = nowMs;
     this.#tunnels = tunnels;
@@ -76,10 +75,9 @@ export class Upstreams {
     let known = upstream.ports.get(port);
     if (known === undefined) {
       const dial = dialTunnel(upstream, route.sandboxId, port, this.#limits.agentAnswerMs);
-      const sleeper = this.#sleepers.of(route.sandboxId);
       known = {
-        http1: new AgentPool(dial, sleeper, upstream.agent.work, this.#limits, this.#nowMs),
-        http2: new Http2Port(dial, sleeper, upstream.agent.work, this.#limits),
+        http1: new AgentPool(dial, staysAwake, upstream.agent.work, this.#limits, this.#nowMs),
+        http2: new Http2Port(dial, upstream.agent.work, this.#limits),
         speaksHttp2Alone: false,
       };
       upstream.ports.set(port, known);
@@ -94,6 +92,7 @@ export class Upstreams {
     const { epoch, hostId, hostAddress, agentHost: host, agentPort: port, channelKey: key } = route;
     const isOld = key.length === 0;
     const dial = this.#dial(route);
+    const keepAwake = (): KeptAwake => this.#keepAwake(route.sandboxId);
     const work = new PieceRate(this.#limits.piecesPerMs);
     const upstream: Upstream = {
       epoch,
@@ -103,7 +102,7 @@ export class Upstreams {
       port,
       channelKey: key,
       credentials: isOld ? undefined : new InnerCredentials(key, route.sandboxId, this.#tunnels),
-      agent: new AgentPool(dial, this.#sleepers.of(route.sandboxId), work, this.#limits, this.#nowMs),
+      agent: new AgentPool(dial, keepAwake, work, this.#limits, this.#nowMs),
       ports: new Map(),
     };
     this.#upstreams.set(route.sandboxId, upstream);
@@ -134,14 +133,11 @@ export class Upstreams {
   }
 
   /**
-   * Closes pools that a changed route made useless. Rouses a sandbox that is about to doze while a request uses it. Opens a connection to
-   * an agent whose first request will soon come.
+   * Closes pools that a changed route made useless. Opens a connection to an agent whose first request will soon come.
    */
   routeChanged(sandboxId: string, route: Route | undefined): void {
     const known = this.#upstreams.get(sandboxId);
-    if (known !== undefined && route !== undefined && fits(known, route)) {
-      if (dozes(route) && known.agent.isBusy) this.#sleepers.keepAwake(sandboxId);
-    } else if (known !== undefined) {
+    if (known !== undefined && !(route !== undefined && fits(known, route))) {
       this.#upstreams.delete(sandboxId);
       close(known, route === undefined ? "the sandbox was deleted" : "the sandbox moved");
     }

@@ -57,18 +57,15 @@ describe("hosts of a cluster", () => {
     await expect.poll(() => world.host(one.hostId).machines.has(one.id)).toBe(false);
   });
 
-  it("are told in routes by their address, and nothing that dozes has to be roused by edges", async () => {
+  it("are told in routes by their address", async () => {
     const { id, hostId } = await create();
-    world.host(hostId).doze(id);
-    await quiet();
-    expect(await route(a, id)).toMatchObject({ hostId, hostAddress: `${hostId}.example:7090`, doze: 0 });
+    expect(await route(a, id)).toMatchObject({ hostId, hostAddress: `${hostId}.example:7090` });
     await world.register(hostId, { address: "elsewhere.example:1" });
     await world.clock.advance(2_000);
     expect(await route(a, id)).toMatchObject({ hostAddress: "elsewhere.example:1", busy: false });
     expect(world.connections.filter((one) => one.startsWith(`${hostId} `))).toEqual([
       `${hostId} elsewhere.example:1`,
     ]);
-    expect(world.host(hostId).calls).not.toContain(`dozeMachine ${id}`);
   });
 
   it("that cannot be reached hold up nobody else", async () => {

@@ -25,7 +25,6 @@ export type FleetSource = { id: string; client: HostClient } | { hosts: Hosts; c
 export interface FleetListener {
   synced(hostId: string): void;
   changed(hostId: string, sandboxId: string): void;
-  dozeChanged(hostId: string, sandboxId: string): void;
   idle(hostId: string, sandboxId: string): void;
   ready(hostId: string, machines: readonly ReadyMachine[]): void;
   audit(hostId: string, event: AuditEvent): void;
@@ -246,7 +245,6 @@ export class Fleet {
           listener.synced(id);
         }),
       changed: (sandboxId) => tell(() => listener.changed(id, sandboxId)),
-      dozeChanged: (sandboxId) => tell(() => listener.dozeChanged(id, sandboxId)),
       idle: (sandboxId) => tell(() => listener.idle(id, sandboxId)),
       ready: (machines) => tell(() => listener.ready(id, machines)),
       audit: (event) => tell(() => listener.audit(id, event)),

@@ -158,17 +158,6 @@ export class HostCalls {
     );
   }
 
-  /** Tells the host that every edge knows of the doze with number `doze`: the machine may doze. */
-  async doze(sandboxId: string, doze: number, context: CallContext): Promise<void> {
-    const call = (o: CallOptions) => this.#client.dozeMachine({ sandboxId, doze }, o);
-    await this.#retry(context, call, gatewayLimits.hostQueryMs);
-  }
-
-  async rouse(sandboxId: string, context: CallContext): Promise<void> {
-    const call = (o: CallOptions) => this.#client.rouseMachine({ sandboxId }, o);
-    await this.#retry(context, call, gatewayLimits.hostQueryMs);
-  }
-
   async setVerificationKeys(issuer: string, keys: VerificationKey[], context: CallContext): Promise<void> {
     const request = { issuer, keys: keys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })) };
     await this.#retry(

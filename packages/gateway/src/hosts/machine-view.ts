@@ -6,12 +6,10 @@
  * Tells its listener of each complete listing, each change and each idle machine. A crash loses nothing: the next start
  * listens again.
  */
-import { equals } from "@bufbuild/protobuf";
 import type { Clock, Log } from "@cloche/base";
 import {
   type AuditEvent,
   type Machine,
-  MachineSchema,
   MachineEvent_Kind,
   MachinePhase,
   type ReadyMachine,
@@ -24,8 +22,6 @@ export interface MachineListener {
   /** The view now holds every machine of the host. */
   synced(): void;
   changed(sandboxId: string): void;
-  /** Only the machine's doze number changed: it is about to doze, or awake again. */
-  dozeChanged(sandboxId: string): void;
   idle(sandboxId: string): void;
   /** All ready machines of the host; none while the stream is broken. */
   ready(machines: readonly ReadyMachine[]): void;
@@ -141,10 +137,8 @@ export class MachineView {
 
   #tell(kind: MachineEvent_Kind, machine: Machine): void {
     if (kind === MachineEvent_Kind.CHANGED) {
-      const known = this.#machines.get(machine.sandboxId);
       this.#apply(machine);
-      if (known !== undefined && isDozeOnly(known, machine)) this.#listener?.dozeChanged(machine.sandboxId);
-      else this.#listener?.changed(machine.sandboxId);
+      this.#listener?.changed(machine.sandboxId);
     } else if (kind === MachineEvent_Kind.IDLE) {
       this.#listener?.idle(machine.sandboxId);
     }
@@ -156,8 +150,4 @@ export class MachineView {
   }
 }
 
-const isOlder = (one: Machine, other: Machine): boolean =>
-  one.epoch === other.epoch ? one.doze < other.doze : one.epoch < other.epoch;
-
-const isDozeOnly = (before: Machine, after: Machine): boolean =>
-  before.doze !== after.doze && equals(MachineSchema, before, { ...after, doze: before.doze });
+const isOlder = (one: Machine, other: Machine): boolean => one.epoch < other.epoch;

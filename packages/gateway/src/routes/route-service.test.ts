@@ -126,51 +126,6 @@ describe("WatchRoutes", () => {
   });
 });
 
-describe("a machine that wants to doze", () => {
-  const asked = (id: string) => f.host.calls.includes(`dozeMachine ${id}`);
-
-  it("may once every edge has heard of it", async () => {
-    const id = await create();
-    const aborter = new AbortController();
-    stop.push(aborter);
-    const reader = client().watchRoutes({}, { signal: aborter.signal })[Symbol.asyncIterator]();
-    await reader.next();
-    f.host.doze(id);
-    await quiet();
-    expect(asked(id)).toBe(false);
-    let doze = 0;
-    while (doze === 0) doze = ((await reader.next()).value as RouteEvent).route?.doze ?? 0;
-    await quiet();
-    // The edge has read the event, but may not have applied it yet.
-    expect(asked(id)).toBe(false);
-    const readOn = async (): Promise<void> => {
-      while ((await reader.next()).done !== true) continue;
-    };
-    void readOn().catch(() => undefined);
-    await expect.poll(() => asked(id)).toBe(true);
-  });
-
-  it("is roused by the edge that asks for it, and nothing else changes", async () => {
-    const edge = watch();
-    const id = await create();
-    f.host.doze(id);
-    await expect.poll(() => edge.routes.get(id)?.doze).toBe(1);
-    await expect.poll(() => asked(id)).toBe(true);
-    await client().rouseSandbox({ sandboxId: id });
-    await expect.poll(() => edge.routes.get(id)?.doze).toBe(2);
-    expect(await stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
-    await client().rouseSandbox({ sandboxId: "sbx-unknown" });
-  });
-
-  it("one that is suspended stays so when somebody rouses it", async () => {
-    const id = await create({ auto_resume: true });
-    await f.call("SuspendSandbox", { id });
-    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
-    await client().rouseSandbox({ sandboxId: id });
-    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
-  });
-});
-
 describe("WakeSandbox", () => {
   it("answers the route of one that runs, and wakes one that is suspended or about to be", async () => {
     const id = await create({ auto_resume: true });

@@ -66,16 +66,6 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
         return route;
       }),
 
-    rouseSandbox: (request, context) =>
-      answering(async () => {
-        const { sandboxId } = request;
-        const call = { signal: context.signal, requestId: requestIdOf(context) };
-        const hostId = table.get(sandboxId)?.hostId;
-        // An unknown sandbox is ignored.
-        if (hostId !== undefined) await needs.fleet.calls(hostId).rouse(sandboxId, call);
-        return {};
-      }),
-
     useFileLink: ({ sandboxId, linkId, expiresAtUnixMs }) =>
       answering(async () => {
         const expiresAtMs = Number(expiresAtUnixMs);

@@ -32,7 +32,7 @@ export type RouteChange =
   | { kind: "remove"; sandboxId: string }
   | { kind: "keys" };
 
-/** Where machines are. In a cluster edges reach agents through a relay on the host, which rouses dozing machines. */
+/** Where machines are. */
 export type RouteHosts = Pick<Fleet, "machine" | "addressOf" | "isCluster">;
 
 export class RouteTable {
@@ -175,7 +175,6 @@ function routeOf(sandboxId: string, listed: Listed, hosts: RouteHosts): Route {
     busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
     epoch: machine?.epoch ?? 0n,
     isAhead: runs && coming.has(listed.state),
-    doze: hosts.isCluster ? 0 : (machine?.doze ?? 0),
     channelKey: machine?.channelKey ?? new Uint8Array(),
     linkKey: listed.linkKey,
   });

@@ -237,14 +237,6 @@ export class FakeHost {
     return create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready: this.#ready });
   }
 
-  /** Increments the machine's doze number: it is about to doze, or is roused. */
-  doze(sandboxId: string): void {
-    const machine = this.#get(sandboxId);
-    const next = { ...machine, doze: machine.doze + 1 };
-    this.machines.set(sandboxId, next);
-    this.#emit(MachineEvent_Kind.CHANGED, next);
-  }
-
   addCheckpoint(checkpoint: Partial<HostCheckpoint> & { id: string; teamId: string }): HostCheckpoint {
     const { $typeName: _type, $unknown: _unknown, ...fields } = checkpoint;
     const added = create(HostCheckpointSchema, {
@@ -392,13 +384,6 @@ export class FakeHost {
         this.#call("getMachineMetrics", sandboxId, () => {
           this.#get(sandboxId);
           return { now: this.samples.at(-1), history: this.samples };
-        }),
-      dozeMachine: ({ sandboxId }) => this.#call("dozeMachine", sandboxId, () => ({})),
-      rouseMachine: ({ sandboxId }) =>
-        this.#call("rouseMachine", sandboxId, () => {
-          const machine = this.machines.get(sandboxId);
-          if (machine !== undefined && machine.doze % 2 === 1) this.doze(sandboxId);
-          return {};
         }),
       setVerificationKeys: ({ issuer, keys }) =>
         this.#call("setVerificationKeys", "", () => {

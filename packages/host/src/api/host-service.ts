@@ -26,7 +26,6 @@ import { applyEgress } from "../operations/apply-egress.ts";
 import { type CallGate, openGate } from "../lease/call-fence.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { cutOffAfter } from "../operations/cut-off.ts";
-import type { DozeWatch } from "../idle/doze-watch.ts";
 import type { MachineSamples } from "../samples/machine-samples.ts";
 import type { Sample } from "../samples/sample-history.ts";
 import { createMachine } from "../operations/create-machine.ts";
@@ -58,7 +57,6 @@ const noCluster: ClusterCalls = { gate: openGate, admit: async () => inNoCluster
 export function hostService(
   parts: OperationParts,
   { checkpoints, quota }: { checkpoints: CheckpointCatalogue; quota: CheckpointQuota },
-  dozes: DozeWatch,
   samples: MachineSamples,
   { gate, admit }: ClusterCalls = noCluster,
 ): ServiceImpl<typeof HostService> {
@@ -179,16 +177,6 @@ export function hostService(
         const record = machines.get(sandboxId);
         const now = sampleMessage(await samples.now(record));
         return { now, history: samples.history(sandboxId).map(sampleMessage) };
-      }),
-    dozeMachine: ({ sandboxId, doze }, context) =>
-      changing(context, async () => {
-        await dozes.consent(sandboxId, doze);
-        return {};
-      }),
-    rouseMachine: ({ sandboxId }, context) =>
-      changing(context, async () => {
-        await machines.doze.rouse(sandboxId);
-        return {};
       }),
     setVerificationKeys: async ({ issuer, keys }, context) => {
       // Allowed even when the lease is over: a gateway sends the keys only once, when it first reaches the host.

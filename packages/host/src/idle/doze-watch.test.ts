@@ -11,7 +11,7 @@ import type { Machines } from "../machines/machines.ts";
  * One machine whose agent answers what the test says, on a clock that the test moves; and others that an operation keeps awake for
  * ever.
  */
-function world(afterSeconds: number, needsConsent = true) {
+function world(afterSeconds: number) {
   const state = {
     nowMs: 1_000_000,
     asked: 0,
@@ -27,7 +27,7 @@ function world(afterSeconds: number, needsConsent = true) {
     record: { id: "sbx-a", phase: "running", runtime: "gvisor", epoch: 1 } as MachineRecord,
     others: [] as MachineRecord[],
   };
-  const doze = new Doze({ freeze: async () => undefined, changed: () => undefined });
+  const doze = new Doze({ freeze: async () => undefined });
   const queue = new SerialQueue();
   const driver = () => (state.canFreeze ? { freezer: { freeze: async () => undefined } } : {});
   const clock = {
@@ -46,7 +46,7 @@ function world(afterSeconds: number, needsConsent = true) {
   const agents = { of: () => agent, ofDozing: () => agent } as unknown as Agents;
   const drivers = { find: driver } as unknown as Drivers;
   const parts = { machines, queue, agents, drivers, clock, log: silentLog };
-  const watch = new DozeWatch(parts, afterSeconds * 1_000, needsConsent, 1);
+  const watch = new DozeWatch(parts, afterSeconds * 1_000, 1);
   /** Lets time pass, with two looks a second. */
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds * 2; i += 1) {
@@ -71,15 +71,12 @@ describe("DozeWatch", () => {
     expect(announced()).toBe(true);
   });
 
-  it("freezes it at once where nobody needs to consent", async () => {
-    const { doze, pass, announced } = world(4, false);
+  it("freezes it at once", async () => {
+    const { doze, pass, announced } = world(4);
     await pass(4);
     expect([announced(), doze.dozing]).toEqual([false, 0]);
     await pass(1);
     expect([announced(), doze.dozing]).toEqual([true, 1]);
-    const { doze: consented, ...withConsent } = world(4);
-    await withConsent.pass(20);
-    expect(consented.dozing).toBe(0);
   });
 
   it("counts from the last activity that the agent tells of", async () => {

@@ -39,17 +39,15 @@ export class DozeWatch {
   readonly #parts: DozeWatchParts;
   readonly #afterMs: number;
   readonly #crowd: number;
-  readonly #needsConsent: boolean;
   #isCrowded = false;
   readonly #plans = new Map<string, Plan>();
   readonly #looks: Looks;
   readonly #rounds: Rounds;
 
-  /** `afterMs` 0: no machine dozes. `needsConsent`: wait for the edges' consent, because they reach agents without the relay. */
-  constructor(parts: DozeWatchParts, afterMs: number, needsConsent = true, cpus = availableParallelism()) {
+  /** `afterMs` 0: no machine dozes. */
+  constructor(parts: DozeWatchParts, afterMs: number, cpus = availableParallelism()) {
     this.#parts = parts;
     this.#afterMs = afterMs;
-    this.#needsConsent = needsConsent;
     this.#crowd = cpus * CROWD_PER_CPU;
     this.#looks = new Looks(parts.clock);
     this.#rounds = new Rounds(parts.clock, TICK_MS, () => this.look());
@@ -63,7 +61,7 @@ export class DozeWatch {
     await this.#rounds.stop();
   }
 
-  /** Looks at every machine that is due, and announces those that may doze. */
+  /** Looks at every machine that is due, and freezes those that may doze. */
   async look(): Promise<void> {
     const { machines, clock } = this.#parts;
     const nowMs = clock.monotonicMs();
@@ -78,8 +76,8 @@ export class DozeWatch {
     );
   }
 
-  /** Called once every edge knows the announcement with number `count`. Freezes in the machine's turn, so that no operation runs. */
-  async consent(id: string, count: number): Promise<void> {
+  /** Freezes an announced machine, in its turn, so that no operation runs. */
+  async #freeze(id: string): Promise<void> {
     const { machines, queue, agents, log } = this.#parts;
     const { doze } = machines;
     if (this.#rounds.stopped) return;
@@ -89,7 +87,7 @@ export class DozeWatch {
       // `agents.of` would rouse the machine.
       const agent = agents.ofDozing(record);
       try {
-        await doze.freeze(id, count, async (then) => {
+        await doze.freeze(id, async (then) => {
           const now = await agent.getActivity();
           return isQuiet(now) && now.lastActivityUnixMs === then.lastActivityUnixMs;
         });
@@ -141,7 +139,7 @@ export class DozeWatch {
       machines.doze.announce(record.id, activity);
       // Once roused, the machine gets its full time again.
       this.#plans.delete(record.id);
-      if (!this.#needsConsent) await this.consent(record.id, machines.doze.count(record.id));
+      await this.#freeze(record.id);
     } catch (error) {
       // Never freeze a machine whose agent does not answer.
       later();

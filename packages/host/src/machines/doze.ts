@@ -1,13 +1,12 @@
 // Doze: the host freezes a running machine while nothing happens in it, because an idle sentry costs CPU. From outside, the
 // only difference is that the first request takes a few milliseconds longer.
 //
-//   awake ──announce (doze-watch.ts: it is quiet)──▶ announced ──freeze (every edge knows, and it is quiet still)──▶ dozing
-//     ▲                                                 │                                                           │
-//     └──────────────── rouse: called before every call to its agent ──────────────────────────────────────────────┘
+//   awake ──announce (doze-watch.ts: it is quiet)──▶ announced ──freeze (it is quiet still, and nobody holds it)──▶ dozing
+//     ▲                                                 │                                                          │
+//     └──────────────── keepAwake: called before anything is sent to its agent ───────────────────────────────────┘
 //
-// The number of a machine is odd from the announcement on and even while it is awake. An edge that knows an odd number rouses
-// the machine before it sends. An edge that learns of an odd number while it is sending rouses the machine at once. A machine
-// is frozen only after every edge knows. So no request is sent to a machine that stays frozen.
+// Whoever sends to an agent holds the machine awake until the agent has answered: the host's own calls (agents.ts), the relay for
+// edges on other computers, and the edge in this process. So no request is sent to a machine that stays frozen.
 //
 // In memory only: after a restart of the service every machine that it adopts is thawed (recovery.ts).
 import { SerialQueue } from "@cloche/base";
@@ -17,8 +16,13 @@ export type Activity = Required<ActivityResponseJson>;
 
 export interface DozeParts {
   freeze(id: string, frozen: boolean): Promise<void>;
-  /** The machine's number has changed. */
-  changed(id: string): void;
+}
+
+/** Keeps a machine awake until `release` is called, which is repeatable. */
+export interface KeptAwake {
+  /** Resolves when it is awake; undefined: it is. If it throws, the machine may still be frozen. */
+  awake: Promise<void> | undefined;
+  release(): void;
 }
 
 interface Nap {
@@ -30,18 +34,12 @@ interface Nap {
 export class Doze {
   readonly #parts: DozeParts;
   readonly #naps = new Map<string, Nap>();
-  readonly #counts = new Map<string, number>();
   readonly #holds = new Map<string, number>();
   /** Freezes and thaws of one machine, one at a time and in order. */
   readonly #moves = new SerialQueue();
 
   constructor(parts: DozeParts) {
     this.#parts = parts;
-  }
-
-  /** The number of the machine. Odd: it dozes or is about to. */
-  count(id: string): number {
-    return this.#counts.get(id) ?? 0;
   }
 
   get dozing(): number {
@@ -67,16 +65,15 @@ export class Doze {
   announce(id: string, activity: Activity): void {
     if (this.#naps.has(id) || this.#holds.has(id)) return;
     this.#naps.set(id, { activity, isFrozen: false });
-    this.#turn(id);
   }
 
   /**
-   * Freezes a machine announced with number `count` if `isQuiet` answers true: nothing has happened since the agent's answer
-   * `then`. Otherwise, and when `isQuiet` throws, the machine is awake again.
+   * Freezes an announced machine if `isQuiet` answers true: nothing has happened since the agent's answer `then`. Otherwise,
+   * and when `isQuiet` throws, the machine is awake again.
    */
-  async freeze(id: string, count: number, isQuiet: (then: Activity) => Promise<boolean>): Promise<void> {
+  async freeze(id: string, isQuiet: (then: Activity) => Promise<boolean>): Promise<void> {
     const nap = this.#naps.get(id);
-    if (nap === undefined || this.count(id) !== count || nap.isFrozen) return;
+    if (nap === undefined || nap.isFrozen) return;
     let quiet = false;
     try {
       quiet = await isQuiet(nap.activity);
@@ -101,22 +98,31 @@ export class Doze {
       const nap = this.#naps.get(id);
       if (nap === undefined) return;
       if (nap.isFrozen) await this.#parts.freeze(id, false);
-      if (this.#naps.get(id) !== nap) return;
-      this.#naps.delete(id);
-      this.#turn(id);
+      if (this.#naps.get(id) === nap) this.#naps.delete(id);
     });
   }
 
-  /** Rouses the machine and keeps it awake until the returned function is called. */
-  async hold(id: string): Promise<() => void> {
+  /** Rouses the machine and keeps it awake. */
+  keepAwake(id: string): KeptAwake {
     this.#holds.set(id, (this.#holds.get(id) ?? 0) + 1);
-    const release = (): void => {
-      const left = (this.#holds.get(id) ?? 1) - 1;
-      if (left === 0) this.#holds.delete(id);
-      else this.#holds.set(id, left);
+    let isHeld = true;
+    return {
+      awake: this.#naps.has(id) ? this.rouse(id) : undefined,
+      release: () => {
+        if (!isHeld) return;
+        isHeld = false;
+        const left = (this.#holds.get(id) ?? 1) - 1;
+        if (left === 0) this.#holds.delete(id);
+        else this.#holds.set(id, left);
+      },
     };
+  }
+
+  /** Resolves when the machine is awake, which it stays until the returned function is called. */
+  async hold(id: string): Promise<() => void> {
+    const { awake, release } = this.keepAwake(id);
     try {
-      await this.rouse(id);
+      await awake;
     } catch (error) {
       release();
       throw error;
@@ -126,17 +132,6 @@ export class Doze {
 
   /** Call when the machine's processes are gone: it no longer dozes. */
   forget(id: string): void {
-    if (this.#naps.delete(id)) this.#turn(id);
-  }
-
-  /** Call when the machine is destroyed: its number is dropped too. */
-  drop(id: string): void {
     this.#naps.delete(id);
-    this.#counts.delete(id);
-  }
-
-  #turn(id: string): void {
-    this.#counts.set(id, this.count(id) + 1);
-    this.#parts.changed(id);
   }
 }

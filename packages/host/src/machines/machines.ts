@@ -19,8 +19,6 @@ export interface MachinesParts {
   runDir: string;
   drivers: Drivers;
   clock: Clock;
-  /** host-parts.ts: if true, watchers are not told which machines doze. Default false. */
-  isRelayed?: boolean;
 }
 
 export class Machines {
@@ -31,27 +29,21 @@ export class Machines {
   onAgentGone: (record: MachineRecord) => void = () => undefined;
   readonly #poolDir: string;
   readonly #clock: Clock;
-  readonly #isRelayed: boolean;
   readonly #records = new Map<string, MachineRecord>();
   /** Machines under a restore in place: requests for them answer 503. */
   readonly #busy = new Set<string>();
   /** Abort calls to agents of machines that are cut off: to be destroyed, or hanging when the host stops. */
   readonly #cuts = new Map<string, AbortController>();
 
-  constructor({ poolDir, runDir, drivers, clock, isRelayed = false }: MachinesParts) {
+  constructor({ poolDir, runDir, drivers, clock }: MachinesParts) {
     this.#poolDir = poolDir;
     this.#clock = clock;
-    this.#isRelayed = isRelayed;
     this.store = new MachineRecordStore(poolDir, runDir);
     this.events = new MachineEvents(() => this.all().map((record) => this.message(record)));
     this.doze = new Doze({
       freeze: async (id, frozen) => {
         const record = this.#records.get(id);
         if (record) await drivers.of(record).freezer?.freeze(this.files(record), frozen);
-      },
-      changed: (id) => {
-        const record = this.#records.get(id);
-        if (record && !isRelayed) this.#emit(record);
       },
     });
   }
@@ -194,7 +186,6 @@ export class Machines {
       const gone = create(MachineSchema, { ...this.message(record), phase: MachinePhase.DESTROYED });
       this.events.emit(MachineEvent_Kind.CHANGED, gone);
     }
-    this.doze.drop(id);
   }
 
   setBusy(id: string, busy: boolean): void {
@@ -229,7 +220,6 @@ export class Machines {
       busy: this.#busy.has(record.id),
       runningSinceUnixMs: BigInt(record.runningSinceMs ?? 0),
       ...(record.phase === "suspended" && record.stored !== undefined && { storedImage: record.stored }),
-      doze: this.#isRelayed ? 0 : this.doze.count(record.id),
       revision: record.egress?.revision ?? 0,
       // Without a secret there is no agent to reach yet.
       channelKey: record.controlSecret === "" ? new Uint8Array() : channelKeyOf(record.controlSecret),

@@ -5,7 +5,7 @@
  *   an edge's TLS connection ──▶ line: which machine? ──▶ roused, connected: OK ──▶ bytes in both directions, until both sides end
  *
  * trust's ClusterPort accepts the connections and lets only edges in. A machine is roused before a byte goes to it, and kept awake
- * until it has answered a byte. So dozing needs no consent of edges on other computers. Nothing survives a crash; edges connect
+ * until it has answered a byte. Nothing survives a crash; edges connect
  * again.
  */
 import { once } from "node:events";

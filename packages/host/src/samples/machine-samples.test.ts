@@ -44,7 +44,7 @@ function world(count = 1, runsTotal?: number) {
         runningSinceMs: startMs,
       }) as MachineRecord,
   );
-  const doze = new Doze({ freeze: async () => undefined, changed: () => undefined });
+  const doze = new Doze({ freeze: async () => undefined });
   const traffic = async () => {
     state.trafficAsked += 1;
     return new Map([["10.0.0.0", { receivedBytes: 5, sentBytes: 6 }]]);
@@ -90,7 +90,7 @@ function world(count = 1, runsTotal?: number) {
   };
   const asleep = async (id: string): Promise<void> => {
     doze.announce(id, quiet);
-    await doze.freeze(id, doze.count(id), async () => true);
+    await doze.freeze(id, async () => true);
   };
   return { state, records, doze, samples, pass, asleep, first: records[0] as MachineRecord };
 }

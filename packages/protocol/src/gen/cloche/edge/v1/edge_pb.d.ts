@@ -199,13 +199,6 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
   isAhead: boolean;
 
   /**
-   * odd: nothing may be sent to the agent before RouseSandbox; an edge that is sending rouses it at once
-   *
-   * @generated from field: uint32 doze = 10;
-   */
-  doze: number;
-
-  /**
    * of SUSPENDED and ERROR: the record's error_message; for callers with a token of the sandbox only
    *
    * @generated from field: string why = 16;
@@ -311,13 +304,6 @@ export declare type RouteJson = {
    * @generated from field: bool is_ahead = 17;
    */
   isAhead?: boolean;
-
-  /**
-   * odd: nothing may be sent to the agent before RouseSandbox; an edge that is sending rouses it at once
-   *
-   * @generated from field: uint32 doze = 10;
-   */
-  doze?: number;
 
   /**
    * of SUSPENDED and ERROR: the record's error_message; for callers with a token of the sandbox only
@@ -451,50 +437,6 @@ export declare type WakeSandboxRequestJson = {
  * Use `create(WakeSandboxRequestSchema)` to create a new message.
  */
 export declare const WakeSandboxRequestSchema: GenMessage<WakeSandboxRequest, {jsonType: WakeSandboxRequestJson}>;
-
-/**
- * @generated from message cloche.edge.v1.RouseSandboxRequest
- */
-export declare type RouseSandboxRequest = Message<"cloche.edge.v1.RouseSandboxRequest"> & {
-  /**
-   * @generated from field: string sandbox_id = 1;
-   */
-  sandboxId: string;
-};
-
-/**
- * @generated from message cloche.edge.v1.RouseSandboxRequest
- */
-export declare type RouseSandboxRequestJson = {
-  /**
-   * @generated from field: string sandbox_id = 1;
-   */
-  sandboxId?: string;
-};
-
-/**
- * Describes the message cloche.edge.v1.RouseSandboxRequest.
- * Use `create(RouseSandboxRequestSchema)` to create a new message.
- */
-export declare const RouseSandboxRequestSchema: GenMessage<RouseSandboxRequest, {jsonType: RouseSandboxRequestJson}>;
-
-/**
- * @generated from message cloche.edge.v1.RouseSandboxResponse
- */
-export declare type RouseSandboxResponse = Message<"cloche.edge.v1.RouseSandboxResponse"> & {
-};
-
-/**
- * @generated from message cloche.edge.v1.RouseSandboxResponse
- */
-export declare type RouseSandboxResponseJson = {
-};
-
-/**
- * Describes the message cloche.edge.v1.RouseSandboxResponse.
- * Use `create(RouseSandboxResponseSchema)` to create a new message.
- */
-export declare const RouseSandboxResponseSchema: GenMessage<RouseSandboxResponse, {jsonType: RouseSandboxResponseJson}>;
 
 /**
  * @generated from message cloche.edge.v1.RedeemPortLinkRequest
@@ -673,16 +615,6 @@ export declare const RouteService: GenService<{
     methodKind: "unary";
     input: typeof WakeSandboxRequestSchema;
     output: typeof RouteSchema;
-  },
-  /**
-   * Answers when a RUNNING sandbox that dozed is awake. Changes no state: one that does not run stays as it is.
-   *
-   * @generated from rpc cloche.edge.v1.RouteService.RouseSandbox
-   */
-  rouseSandbox: {
-    methodKind: "unary";
-    input: typeof RouseSandboxRequestSchema;
-    output: typeof RouseSandboxResponseSchema;
   },
   /**
    * Redeems a one-time port link for a cookie token; each link works once.

@@ -993,13 +993,6 @@ export declare type Machine = Message<"cloche.host.v1.Machine"> & {
   runningSinceUnixMs: bigint;
 
   /**
-   * odd: it dozes or is about to, and must be roused before anything is sent to its agent; grows with every change
-   *
-   * @generated from field: uint32 doze = 14;
-   */
-  doze: number;
-
-  /**
    * what edges reach its agent with; empty: no agent can be reached yet
    *
    * @generated from field: bytes channel_key = 15;
@@ -1108,13 +1101,6 @@ export declare type MachineJson = {
   runningSinceUnixMs?: string;
 
   /**
-   * odd: it dozes or is about to, and must be roused before anything is sent to its agent; grows with every change
-   *
-   * @generated from field: uint32 doze = 14;
-   */
-  doze?: number;
-
-  /**
    * what edges reach its agent with; empty: no agent can be reached yet
    *
    * @generated from field: bytes channel_key = 15;
@@ -1148,82 +1134,6 @@ export declare type MachineJson = {
  * Use `create(MachineSchema)` to create a new message.
  */
 export declare const MachineSchema: GenMessage<Machine, {jsonType: MachineJson}>;
-
-/**
- * @generated from message cloche.host.v1.DozeMachineRequest
- */
-export declare type DozeMachineRequest = Message<"cloche.host.v1.DozeMachineRequest"> & {
-  /**
-   * @generated from field: string sandbox_id = 1;
-   */
-  sandboxId: string;
-
-  /**
-   * as the machine's last event said
-   *
-   * @generated from field: uint32 doze = 2;
-   */
-  doze: number;
-};
-
-/**
- * @generated from message cloche.host.v1.DozeMachineRequest
- */
-export declare type DozeMachineRequestJson = {
-  /**
-   * @generated from field: string sandbox_id = 1;
-   */
-  sandboxId?: string;
-
-  /**
-   * as the machine's last event said
-   *
-   * @generated from field: uint32 doze = 2;
-   */
-  doze?: number;
-};
-
-/**
- * Describes the message cloche.host.v1.DozeMachineRequest.
- * Use `create(DozeMachineRequestSchema)` to create a new message.
- */
-export declare const DozeMachineRequestSchema: GenMessage<DozeMachineRequest, {jsonType: DozeMachineRequestJson}>;
-
-/**
- * @generated from message cloche.host.v1.DozeMachineResponse
- */
-export declare type DozeMachineResponse = Message<"cloche.host.v1.DozeMachineResponse"> & {
-};
-
-/**
- * @generated from message cloche.host.v1.DozeMachineResponse
- */
-export declare type DozeMachineResponseJson = {
-};
-
-/**
- * Describes the message cloche.host.v1.DozeMachineResponse.
- * Use `create(DozeMachineResponseSchema)` to create a new message.
- */
-export declare const DozeMachineResponseSchema: GenMessage<DozeMachineResponse, {jsonType: DozeMachineResponseJson}>;
-
-/**
- * @generated from message cloche.host.v1.RouseMachineResponse
- */
-export declare type RouseMachineResponse = Message<"cloche.host.v1.RouseMachineResponse"> & {
-};
-
-/**
- * @generated from message cloche.host.v1.RouseMachineResponse
- */
-export declare type RouseMachineResponseJson = {
-};
-
-/**
- * Describes the message cloche.host.v1.RouseMachineResponse.
- * Use `create(RouseMachineResponseSchema)` to create a new message.
- */
-export declare const RouseMachineResponseSchema: GenMessage<RouseMachineResponse, {jsonType: RouseMachineResponseJson}>;
 
 /**
  * @generated from message cloche.host.v1.ListMachinesRequest
@@ -2341,27 +2251,6 @@ export declare const HostService: GenService<{
     methodKind: "unary";
     input: typeof MachineRefSchema;
     output: typeof MachineMetricsSchema;
-  },
-  /**
-   * Every edge knows that the machine is about to doze and sends nothing before it was roused: it may. Repeatable; ignored
-   * when `doze` is not its number any more, or when something happens in it after all.
-   *
-   * @generated from rpc cloche.host.v1.HostService.DozeMachine
-   */
-  dozeMachine: {
-    methodKind: "unary";
-    input: typeof DozeMachineRequestSchema;
-    output: typeof DozeMachineResponseSchema;
-  },
-  /**
-   * Answers when the machine neither dozes nor is about to. Repeatable; harmless for one that is awake, or unknown.
-   *
-   * @generated from rpc cloche.host.v1.HostService.RouseMachine
-   */
-  rouseMachine: {
-    methodKind: "unary";
-    input: typeof MachineRefSchema;
-    output: typeof RouseMachineResponseSchema;
   },
   /**
    * The public key set that verifies data plane tokens; pushed to every agent.
