@@ -15,7 +15,6 @@ import { prepareE2b } from "./e2b.ts";
 import { KeyRotation } from "./key-rotation.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 import { startMcp } from "./mcp-endpoint.ts";
-import { Ownership } from "./ownership.ts";
 import { gatewayOrders } from "./orders.ts";
 import { requireRoom } from "./parts/disk-room.ts";
 import { startEdge } from "./parts/edge.ts";
@@ -24,7 +23,7 @@ import { hasRunBefore, type LocalMachines, startMachines } from "./parts/machine
 import { newMetrics, packageVersion, startOperatorPort } from "./parts/operator.ts";
 import { portTaken } from "./parts/ports.ts";
 import { answersUnderWay, Stops } from "./parts/stops.ts";
-import { openPlaces } from "./places.ts";
+import { claimPlaces, openPlaces } from "./places.ts";
 import type { ProgressPrinter } from "./progress.ts";
 import { ensureAuthority } from "./setup/authority.ts";
 import { ensureSigningKeys } from "./setup/signing-keys.ts";
@@ -46,16 +45,8 @@ export async function startService(
   options: { serve: boolean } = { serve: true },
 ): Promise<RunningService> {
   const stops = new Stops(log);
-  const nothingRan = !hasRunBefore(config.home);
-  try {
-    return await startParts(config, log, progress, options, stops);
-  } catch (error) {
-    stops.suspend = nothingRan;
-    await stops
-      .unwind()
-      .catch((problem: unknown) => log.error({ err: problem }, "undoing a failed start failed"));
-    throw error;
-  }
+  stops.suspend = !hasRunBefore(config.home);
+  return await stops.begin(() => startParts(config, log, progress, options, stops));
 }
 
 // oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order, each with its undo: a cut would only pass them along
@@ -69,21 +60,11 @@ async function startParts(
   const clock = systemClock;
   const metrics = newMetrics();
   progress.step("database and checkpoint storage");
-  const { database, blobs, databasePlace, storePlace } = await openPlaces(config);
+  const places = await openPlaces(config);
+  const { database, blobs } = places;
   stops.add("database", () => database.close());
   // Before anything on this machine is changed: database and storage may belong to another installation.
-  const ownership = await Ownership.claim({
-    home: config.home,
-    database: databasePlace,
-    store: storePlace,
-    guard: (why) => blobs.guard(why),
-    clock,
-    log: log.child({ part: "ownership" }),
-    randomBytes,
-  });
-  stops.add("ownership", () => ownership.release());
-  const lost = Promise.withResolvers<string>();
-  ownership.watch(lost.resolve);
+  const { lost } = await claimPlaces(config, places, stops, log);
 
   const machines = await startMachines({ config, log, metrics, progress, stops, host: { blobs } });
   const { host } = machines;
@@ -141,13 +122,8 @@ async function startParts(
       .listen(config.gatewayHost, config.gatewayPort)
       .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
     if (config.mcpPort > 0) {
-      const closeMcp = await startMcp(
-        config,
-        status,
-        gateway,
-        readFileSync(tls.caFile, "utf8"),
-        log.child({ part: "mcp" }),
-      ).catch(portTaken("CLOCHE_MCP_PORT", config.mcpPort));
+      const caCert = readFileSync(tls.caFile, "utf8");
+      const closeMcp = await startMcp(config, { gateway, edgeUrl: status.edge_url, caCert }, log);
       stops.add("MCP endpoint", () => closeMcp(config.drainSeconds * 1_000), answersUnderWay);
     }
     if (e2b !== undefined)
@@ -164,7 +140,7 @@ async function startParts(
 
   return {
     status,
-    lost: lost.promise,
+    lost,
     orders: {
       ...gatewayOrders(gateway, () => keyRotation.rotate()),
       "prune-cache": () => machines.pruneCache(),

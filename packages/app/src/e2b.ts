@@ -7,6 +7,7 @@ import { createE2b, type E2bEndpoint } from "@cloche/e2b";
 import type { Gateway } from "@cloche/gateway";
 import { edgeUrl, gatewayUrl, plainEdge, shown } from "./addresses.ts";
 import { ensureE2bKey } from "./local-team.ts";
+import type { McpNeeds } from "./mcp-endpoint.ts";
 import type { ServiceStatus } from "./status-file.ts";
 
 export interface LocalE2b {
@@ -27,21 +28,32 @@ export async function prepareE2b(
 ): Promise<LocalE2b | undefined> {
   if (config.e2bPort === 0) return undefined;
   const ownKey = await ensureE2bKey(config.home, gateway, log);
+  const caCert = await readFile(tls.caFile, "utf8");
+  const secret = await ensureSecret(config.home);
+  const address = plainEdge({ ...config, edgeHttpPort: config.e2bPort })?.address ?? "127.0.0.1";
+  const needs = { gateway, edgeUrl: edgeUrl(config), caCert, secret, ownKey, address };
+  return { ...makeE2b(config, needs, log), address: { port: config.e2bPort, address } };
+}
+
+export interface E2bNeeds extends McpNeeds {
+  secret: Uint8Array;
+  ownKey: string;
+  /** Where clients find it. */
+  address: string;
+}
+
+export function makeE2b(config: Config, needs: E2bNeeds, log: Log): Omit<LocalE2b, "address"> {
+  const { gateway, address, ...given } = needs;
   const endpoint = createE2b({
+    ...given,
     gatewayUrl: gatewayUrl(config),
-    edgeUrl: edgeUrl(config),
-    caCert: await readFile(tls.caFile, "utf8"),
     baseDomain: config.baseDomain,
     edgePort: config.edgePort,
-    secret: await ensureSecret(config.home),
-    ownKey,
     teamOf: (apiKey) => gateway.teamOfKey(apiKey),
     log: log.child({ part: "e2b" }),
   });
-  const address = plainEdge({ ...config, edgeHttpPort: config.e2bPort })?.address ?? "127.0.0.1";
   const url = `http://${shown(address)}:${config.e2bPort}`;
-  const status = { api_url: url, sandbox_url: url, api_key: ownKey };
-  return { endpoint, status, address: { port: config.e2bPort, address } };
+  return { endpoint, status: { api_url: url, sandbox_url: url, api_key: needs.ownKey } };
 }
 
 /** The secret seals the tokens of sandboxes: a new secret makes the tokens that clients hold invalid. */

@@ -24,14 +24,9 @@ async function ask(socket: net.Socket): Promise<string> {
 
 it("answers a client that asks again on its connection while it closes, and ends it with that", async () => {
   const mcpPort = await freePort();
-  const places = {
-    gateway_url: "http://127.0.0.1:1",
-    edge_url: "https://127.0.0.1:1",
-    base_domain: "x.test",
-  };
-  const settings = { gatewayHost: "127.0.0.1", mcpPort, mcpHosts: [] };
-  const gateway = { teamOfKey: async () => undefined };
-  const close = await startMcp(settings, { ...places, version: "0.0.0" }, gateway, "", silentLog);
+  const address = { gatewayHost: "127.0.0.1", gatewayPort: 1, baseDomain: "x.test" };
+  const needs = { gateway: { teamOfKey: async () => undefined }, edgeUrl: "https://127.0.0.1:1", caCert: "" };
+  const close = await startMcp({ ...address, mcpPort, mcpHosts: [] }, needs, silentLog);
   const socket = net.connect(mcpPort, "127.0.0.1");
   expect(await ask(socket)).toMatch(/^HTTP\/1\.1 403 .*\r\nconnection: keep-alive\r\n/is);
   const closed = close(5_000, idleMs);

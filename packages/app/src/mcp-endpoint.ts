@@ -11,22 +11,27 @@ import {
 import type { Gateway } from "@cloche/gateway";
 import { Cloche } from "@cloche/sdk";
 import { nodeFetch } from "@cloche/sdk/node";
-import type { ServiceStatus } from "./status-file.ts";
+import { gatewayUrl } from "./addresses.ts";
+import { packageVersion } from "./parts/operator.ts";
+import { portTaken } from "./parts/ports.ts";
 
-type McpSettings = Pick<Config, "gatewayHost" | "mcpPort" | "mcpHosts">;
+type McpSettings = Pick<Config, "gatewayHost" | "gatewayPort" | "baseDomain" | "mcpPort" | "mcpHosts">;
 
-/** What the endpoint needs to know of gateway and edges. */
-type McpPlaces = Pick<ServiceStatus, "gateway_url" | "edge_url" | "base_domain" | "version">;
+export interface McpNeeds {
+  /** Tells whose keys are valid. */
+  gateway: Pick<Gateway, "teamOfKey">;
+  /** Where this process reaches the edges. */
+  edgeUrl: string;
+  /** PEM of the authority that signed the edges' certificate. */
+  caCert: string;
+}
 
 /** Closes the endpoint; requests under way get `drainMs`, and connections used less than `idleMs` ago one more answer. */
-export type CloseMcp = (drainMs: number, idleMs?: number) => Promise<void>;
+type CloseMcp = (drainMs: number, idleMs?: number) => Promise<void>;
 
-/** `ca`: the PEM of the authority that signed the edge's certificate. `gateway`: tells whose keys are valid. */
 export async function startMcp(
   config: McpSettings,
-  places: McpPlaces,
-  gateway: Pick<Gateway, "teamOfKey">,
-  ca: string,
+  { gateway, edgeUrl, caCert }: McpNeeds,
   log: Log,
 ): Promise<CloseMcp> {
   // Loaded only if switched on: the library of the protocol loads more slowly than most parts of the service.
@@ -34,18 +39,18 @@ export async function startMcp(
     import("@cloche/mcp"),
     import("@cloche/mcp/http"),
   ]);
-  const callersLog = boundedLog(log);
-  const fetch = nodeFetch({ caCert: ca, edgeUrl: places.edge_url, baseDomain: places.base_domain });
+  const callersLog = boundedLog(log.child({ part: "mcp" }));
+  const fetch = nodeFetch({ caCert, edgeUrl, baseDomain: config.baseDomain });
   const endpoint = await openMcpEndpoint({
     address: config.gatewayHost,
     port: config.mcpPort,
     hosts: config.mcpHosts,
     keys: {
       clientFor: (apiKey) =>
-        new Cloche({ gatewayUrl: places.gateway_url, apiKey, fetch, webSocket: fetch.webSocket }),
+        new Cloche({ gatewayUrl: gatewayUrl(config), apiKey, fetch, webSocket: fetch.webSocket }),
       teamOf: (apiKey) => gateway.teamOfKey(apiKey),
     },
-    serverFor: (cloche) => createMcpServer({ cloche, version: places.version }),
+    serverFor: (cloche) => createMcpServer({ cloche, version: packageVersion() }),
     requestClass: PacedRequest,
     drainOf(server) {
       boundHttp(server, "mcp");
@@ -57,7 +62,7 @@ export async function startMcp(
       };
     },
     onError: (error) => callersLog.warn({ err: error }, "an MCP request failed"),
-  });
+  }).catch(portTaken("CLOCHE_MCP_PORT", config.mcpPort));
   return async (drainMs, idleMs) => {
     await endpoint.close(drainMs, idleMs);
     await fetch.close();

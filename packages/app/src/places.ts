@@ -1,9 +1,12 @@
 /** The database and the checkpoint storage of the settings, with their names for an operator. */
+import { randomBytes } from "node:crypto";
 import { join } from "node:path";
-import { type Config, systemClock } from "@cloche/base";
+import { type Config, type Log, systemClock } from "@cloche/base";
 import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
 import { GuardedStore, OwnerOfStore, openBlobStore } from "@cloche/host";
 import type { Place } from "./owned-place.ts";
+import { Ownership } from "./ownership.ts";
+import type { Stops } from "./parts/stops.ts";
 
 export interface Places {
   database: Database;
@@ -35,6 +38,30 @@ export async function openPlaces(config: Config, isShared = false): Promise<Plac
     // Not through the guard, which stays closed until the owner is known.
     storePlace: storePlaceOf(config, blobs),
   };
+}
+
+/** `cluster`: claims both for this installation, whose other gateways may claim them too. Answers when another has taken over. */
+export async function claimPlaces(
+  { home }: Config,
+  { databasePlace, storePlace, blobs }: Places,
+  stops: Stops,
+  log: Log,
+  cluster?: string,
+): Promise<{ lost: Promise<string> }> {
+  const ownership = await Ownership.claim({
+    home,
+    ...(cluster !== undefined && { cluster }),
+    database: databasePlace,
+    store: storePlace,
+    guard: (why) => blobs.guard(why),
+    clock: systemClock,
+    log: log.child({ part: "ownership" }),
+    randomBytes,
+  });
+  stops.add("ownership", () => ownership.release());
+  const lost = Promise.withResolvers<string>();
+  ownership.watch(lost.resolve);
+  return { lost: lost.promise };
 }
 
 type BlobStore = Awaited<ReturnType<typeof openBlobStore>>;

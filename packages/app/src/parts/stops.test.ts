@@ -48,3 +48,17 @@ it("names a part also if it cannot say what it waits for", async () => {
   await stops.unwind();
   expect(lines[0]?.fields).toMatchObject({ part: "mute", waits_for: "no list of users" });
 });
+
+it("a start that fails stops what it had started, and tells of its own failure alone", async () => {
+  const { log, lines } = recordedLog();
+  const stops = new Stops(log);
+  const stopped: string[] = [];
+  const start = stops.begin(async () => {
+    stops.add("first", async () => void stopped.push("first"));
+    stops.add("second", async () => Promise.reject(new Error("will not")));
+    throw new Error("the third did not start");
+  });
+  await expect(start).rejects.toThrow("the third did not start");
+  expect(stopped).toEqual(["first"]);
+  expect(lines.at(-1)?.message).toBe("undoing a failed start failed");
+});

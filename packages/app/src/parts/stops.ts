@@ -64,6 +64,18 @@ export class Stops {
     this.#steps.push({ part, run, waitsFor });
   }
 
+  /** Runs `start`. If it fails, the parts that were started are stopped. */
+  async begin<Answer>(start: () => Promise<Answer>): Promise<Answer> {
+    try {
+      return await start();
+    } catch (error) {
+      await this.unwind().catch((problem: unknown) =>
+        this.#log.error({ err: problem }, "undoing a failed start failed"),
+      );
+      throw error;
+    }
+  }
+
   /** Throws StopFailed. */
   async unwind(): Promise<void> {
     const failures: { part: string; error: unknown }[] = [];

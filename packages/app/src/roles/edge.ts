@@ -27,12 +27,7 @@ const callMs = 10_000;
 export async function startEdgeRole(config: Config, log: Log, progress: ProgressPrinter): Promise<Running> {
   checkRole("edge", config);
   const stops = new Stops(log);
-  try {
-    await startParts(config, log, progress, stops);
-  } catch (error) {
-    await stops.unwind();
-    throw error;
-  }
+  await stops.begin(() => startParts(config, log, progress, stops));
   return { orders: {}, waiting: () => stops.waiting, stop: () => stops.unwind() };
 }
 

@@ -34,12 +34,11 @@ import { sharedEdgeCertificate } from "../cluster/edge-certificate.ts";
 import { ensureSharedApiKey } from "../cluster/shared-api-key.ts";
 import { SharedSigningKeys } from "../cluster/shared-signing-keys.ts";
 import { gatewayOrders } from "../orders.ts";
-import { Ownership } from "../ownership.ts";
 import { gatewayConfig } from "../parts/gateway-settings.ts";
 import { newMetrics, startOperatorPort } from "../parts/operator.ts";
 import { portTaken } from "../parts/ports.ts";
 import { keptMs, Stops } from "../parts/stops.ts";
-import { openPlaces, type Places, withoutSecrets } from "../places.ts";
+import { claimPlaces, openPlaces, withoutSecrets } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { startGatewayEndpoints } from "./gateway-endpoints.ts";
@@ -53,16 +52,9 @@ export async function startGatewayRole(
 ): Promise<Running> {
   checkRole("gateway", config);
   const stops = new Stops(log);
-  try {
-    const { gateway, keys, lost } = await startParts(config, log, progress, stops);
-    const orders = gatewayOrders(gateway, () => keys.rotate());
-    return { lost, waiting: () => stops.waiting, stop: () => stops.unwind(), orders };
-  } catch (error) {
-    await stops
-      .unwind()
-      .catch((problem: unknown) => log.error({ err: problem }, "undoing a failed start failed"));
-    throw error;
-  }
+  const { gateway, keys, lost } = await stops.begin(() => startParts(config, log, progress, stops));
+  const orders = gatewayOrders(gateway, () => keys.rotate());
+  return { lost, waiting: () => stops.waiting, stop: () => stops.unwind(), orders };
 }
 
 async function startParts(config: Config, log: Log, progress: ProgressPrinter, stops: Stops) {
@@ -73,7 +65,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   stops.add("database", () => database.close());
   const cluster = await openCluster(config, database);
   const installation = await cluster.secrets.installation();
-  const { lost } = await claim(config, places, installation, log, stops);
+  const { lost } = await claimPlaces(config, places, stops, log, installation);
   const identity = { role: "gateway", id: config.nodeId } as const;
   const credentials = await ownCredentials(cluster.authority, identity, log, stops);
   const keys = new SharedSigningKeys({
@@ -109,30 +101,6 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   await tellStatus(config, "gateway", says, stops);
   log.info({ gateway: says.gateway_url, node_id: config.nodeId }, "ready");
   return { gateway, keys, lost };
-}
-
-/** Claims database and storage for the cluster: a single machine then refuses them, another gateway does not. Answers their loss. */
-async function claim(
-  config: Config,
-  { databasePlace, storePlace, blobs }: Places,
-  installation: string,
-  log: Log,
-  stops: Stops,
-): Promise<{ lost: Promise<string> }> {
-  const ownership = await Ownership.claim({
-    home: config.home,
-    cluster: installation,
-    database: databasePlace,
-    store: storePlace,
-    guard: (why) => blobs.guard(why),
-    clock: systemClock,
-    log: log.child({ part: "ownership" }),
-    randomBytes,
-  });
-  stops.add("ownership", () => ownership.release());
-  const lost = Promise.withResolvers<string>();
-  ownership.watch(lost.resolve);
-  return { lost: lost.promise };
 }
 
 interface Parts {

@@ -39,25 +39,17 @@ import { tellStatus } from "./role-status.ts";
 export async function startHostRole(config: Config, log: Log, progress: ProgressPrinter): Promise<Running> {
   checkRole("host", config);
   const stops = new Stops(log);
-  const nothingRan = !hasRunBefore(config.home);
-  try {
-    const machines = await startParts(config, log, progress, stops);
-    return {
-      orders: { "prune-cache": () => machines.pruneCache() },
-      waiting: () => stops.waiting,
-      async stop({ suspend }) {
-        // Machines frozen by the lease's guard cannot be suspended, so they stay as they are.
-        stops.suspend = suspend && machines.host.lease?.isHeld !== false;
-        await stops.unwind();
-      },
-    };
-  } catch (error) {
-    stops.suspend = nothingRan;
-    await stops
-      .unwind()
-      .catch((problem: unknown) => log.error({ err: problem }, "undoing a failed start failed"));
-    throw error;
-  }
+  stops.suspend = !hasRunBefore(config.home);
+  const machines = await stops.begin(() => startParts(config, log, progress, stops));
+  return {
+    orders: { "prune-cache": () => machines.pruneCache() },
+    waiting: () => stops.waiting,
+    async stop({ suspend }) {
+      // Machines frozen by the lease's guard cannot be suspended, so they stay as they are.
+      stops.suspend = suspend && machines.host.lease?.isHeld !== false;
+      await stops.unwind();
+    },
+  };
 }
 
 async function startParts(
