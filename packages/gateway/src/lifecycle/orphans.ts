@@ -170,7 +170,7 @@ export class Orphans {
     const found: Orphan[] = [];
     for (const machine of machines) {
       const record = records.get(machine.sandboxId);
-      const isElsewhere = record === undefined || (fleet.isCluster && record.hostId !== hostId);
+      const isElsewhere = record?.hostId !== hostId;
       if (!isElsewhere || !(await this.#isOrphan(machine, record))) continue;
       const whole = await fleet.calls(hostId).find(machine.sandboxId, commandCall());
       if (whole !== undefined) found.push(shown(hostId, whole));

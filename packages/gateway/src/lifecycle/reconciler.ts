@@ -275,10 +275,10 @@ export class Reconciler {
   }
 
   async #suspendIdle(hostId: string, sandboxId: string): Promise<void> {
-    const { fleet, lifecycle, records } = this.#needs;
+    const { lifecycle, records } = this.#needs;
     const record = await records.get(sandboxId);
-    if (fleet.isCluster && record?.hostId !== hostId) return;
-    if (record?.state !== "SANDBOX_STATE_RUNNING" || record.idleSuspendSeconds === 0) return;
+    if (record?.hostId !== hostId) return;
+    if (record.state !== "SANDBOX_STATE_RUNNING" || record.idleSuspendSeconds === 0) return;
     await lifecycle.suspend({ teamId: record.teamId, actor: "system:idle", requestId: "" }, record);
   }
 

@@ -33,7 +33,7 @@ export type RouteChange =
   | { kind: "keys" };
 
 /** Where machines are. */
-export type RouteHosts = Pick<Fleet, "machine" | "addressOf" | "isCluster">;
+export type RouteHosts = Pick<Fleet, "machine" | "addressOf">;
 
 export class RouteTable {
   readonly #hosts: RouteHosts;
@@ -89,7 +89,7 @@ export class RouteTable {
   /** Whether the sandbox is known to be on another host: what this one reports of it counts for nothing. */
   isElsewhere(sandboxId: string, hostId: string): boolean {
     const known = this.#listed.get(sandboxId);
-    return this.#hosts.isCluster && known !== undefined && known.hostId !== hostId;
+    return known !== undefined && known.hostId !== hostId;
   }
 
   machineChanged(sandboxId: string): void {
