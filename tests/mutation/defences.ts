@@ -242,8 +242,8 @@ export const defences: readonly Defence[] = [
   {
     what: "an old signing key ends",
     file: "packages/app/src/key-rotation.ts",
-    find: "retiring.filter(({ atMs }) => atMs > clock.nowMs())",
-    replace: "retiring.filter(() => true)",
+    find: "retiresAtMs <= nowMs);",
+    replace: "retiresAtMs < 0);",
     project: "unit",
     test: "packages/app/src/key-rotation.test.ts",
   },
@@ -573,7 +573,7 @@ export const defences: readonly Defence[] = [
   {
     what: "a failed start is undone",
     file: "packages/app/src/compose.ts",
-    find: "stops.suspend = nothingRan;",
+    find: "stops.suspend = !hasRunBefore(config.home);",
     replace: "",
     project: "service",
     test: "tests/service/failed-start.test.ts",

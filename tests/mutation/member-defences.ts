@@ -113,7 +113,7 @@ export const memberDefences: readonly Defence[] = [
   {
     what: "a host calls no sandbox of another idle",
     file: "packages/gateway/src/lifecycle/reconciler.ts",
-    find: "    if (fleet.isCluster && record?.hostId !== hostId) return;\n",
+    find: "    if (record?.hostId !== hostId) return;\n",
     replace: "",
     ...reports,
     named: "changes nothing of the time",

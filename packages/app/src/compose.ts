@@ -26,7 +26,7 @@ import { answersUnderWay, Stops } from "./parts/stops.ts";
 import { claimPlaces, openPlaces } from "./places.ts";
 import type { ProgressPrinter } from "./progress.ts";
 import { ensureAuthority } from "./setup/authority.ts";
-import { ensureSigningKeys } from "./setup/signing-keys.ts";
+import { homeSigningKeys } from "./setup/signing-keys.ts";
 import type { Running } from "./serve.ts";
 import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
 
@@ -68,7 +68,12 @@ async function startParts(
 
   const machines = await startMachines({ config, log, metrics, progress, stops, host: { blobs } });
   const { host } = machines;
-  const signingKeys = await ensureSigningKeys(config.home, clock.nowMs());
+  const keys = new KeyRotation({
+    store: homeSigningKeys(config.home),
+    tokenLifetimeSeconds: config.tokenLifetimeSeconds,
+    clock,
+    log: log.child({ part: "keys" }),
+  });
   const tls = await ensureAuthority(config.home, config.baseDomain, clock.nowMs());
   const hostTransport = createRouterTransport((router) => {
     router.service(HostService, host.service);
@@ -80,7 +85,7 @@ async function startParts(
     database,
     alsoReady: () => requireRoom(config.home),
     host: createClient(HostService, hostTransport),
-    signingKeys,
+    signingKeys: await keys.current(),
     config: gatewayConfig(config, `cloche-${instanceTag(config.home)}`, dataPlaneUrl(config)),
     clock,
     log: log.child({ part: "gateway" }),
@@ -90,15 +95,8 @@ async function startParts(
   stops.add("gateway", () => gateway.close());
   const { apiKey } = await ensureLocalTeam(config.home, gateway, log);
   await gateway.start();
-  const keyRotation = new KeyRotation({
-    home: config.home,
-    tokenLifetimeSeconds: config.tokenLifetimeSeconds,
-    use: (keys) => gateway.rotateKeys(keys),
-    clock,
-    log: log.child({ part: "keys" }),
-  });
-  if (serve) await keyRotation.start();
-  stops.add("key rotation", () => keyRotation.close());
+  if (serve) keys.start((next) => gateway.rotateKeys(next));
+  stops.add("signing keys", () => keys.close());
 
   const e2b = await prepareE2b(config, gateway, tls, log);
   const orphans = (await gateway.orphans.list()).length;
@@ -142,7 +140,7 @@ async function startParts(
     status,
     lost,
     orders: {
-      ...gatewayOrders(gateway, () => keyRotation.rotate()),
+      ...gatewayOrders(gateway, () => keys.rotate()),
       "prune-cache": () => machines.pruneCache(),
     },
     waiting: () => stops.waiting,

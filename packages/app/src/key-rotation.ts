@@ -1,28 +1,19 @@
 /**
- * Rotation of the keys that sign data plane tokens, for the operator. The next key is made, host and edges learn of it, then it signs;
- * those before go on verifying until every token they signed has expired, and are removed with their files.
+ * The keys that sign data plane tokens, and their rotation by the operator. The keys are in files of the home (setup/signing-keys.ts),
+ * or in the database that all gateways of a cluster share (cluster/shared-signing-keys.ts). Each gateway reads them every few seconds,
+ * and tells hosts and edges of a new key at once. It signs with the key only when every gateway must have read it:
  *
- *   <home>/keys/signing/<kid>.pem            made by rotation or the first start; the newest signs
- *   <home>/keys/signing/<kid>.retires.json   of an older key: when it is removed
+ *   added ──gateways, hosts and edges learn of it──▶ signs ──the next key signs──▶ verifies ──its tokens expire──▶ removed
  *
- * Owned by the running service. After a crash in between the newest key signs from the next start on, as intended.
+ * A gateway that could not read the keys for that long accepts tokens of the new key only after its next read.
  */
-import { mkdir, rm } from "node:fs/promises";
-import { join } from "node:path";
-import { type Clock, type Log, readJsonFile, SerialQueue, writeDurably } from "@cloche/base";
-import {
-  addSigningKey,
-  readSigningKeys,
-  type SigningKeyFile,
-  signingKeyFolder,
-} from "./setup/signing-keys.ts";
+import { type Clock, type Log, regularly, SerialQueue } from "@cloche/base";
+import type { KeptKey, KeyStore, SigningKeyFile } from "./setup/key-store.ts";
 
 export interface KeyRotationParts {
-  home: string;
+  store: KeyStore;
   /** The longest lifetime of a token. */
   tokenLifetimeSeconds: number;
-  /** Resolves when the first of the keys signs and all verify. */
-  use(keys: readonly SigningKeyFile[]): Promise<void>;
   clock: Clock;
   log: Log;
 }
@@ -34,106 +25,109 @@ export interface Rotated {
   retiring: { kid: string; atMs: number }[];
 }
 
+const lookEveryMs = 5_000;
 /** For tokens signed just before the next key took over, and for clocks that differ. */
-const GRACE_MS = 10_000;
-/** Longest wait for the next check: timers have a maximum, and a failed removal is tried again. */
-const LOOK_EVERY_MAX_MS = 3_600_000;
-const RETRY_MS = 60_000;
+const graceMs = 10_000;
 
 export class KeyRotation {
   readonly #parts: KeyRotationParts;
+  readonly #stop = new AbortController();
   readonly #queue = new SerialQueue();
-  #timer: NodeJS.Timeout | undefined;
-  #closed = false;
+  #inUse = "";
+  #running: Promise<void> | undefined;
+  #use: (keys: readonly SigningKeyFile[]) => Promise<void> = async () => undefined;
 
   constructor(parts: KeyRotationParts) {
     this.#parts = parts;
   }
 
-  /** Goes on with the removals of an earlier run of the service; `keys` are the keys in use. */
-  async start(): Promise<void> {
-    await this.#inTurn(() => this.#retire());
+  /** The first key signs, all verify. Makes the very first one. */
+  async current(): Promise<SigningKeyFile[]> {
+    const { store, clock } = this.#parts;
+    const nowMs = clock.nowMs();
+    if ((await store.list()).length === 0) await store.addFirst(nowMs);
+    const keys = inOrder(await store.list(), nowMs);
+    this.#inUse = namesOf(keys);
+    return keys;
   }
 
-  close(): Promise<unknown> {
-    this.#closed = true;
-    clearTimeout(this.#timer);
-    return this.#queue.drain();
+  /** `use` must resolve when the first of the keys signs and all verify. */
+  start(use: (keys: readonly SigningKeyFile[]) => Promise<void>): void {
+    const { clock, log } = this.#parts;
+    const { signal } = this.#stop;
+    this.#use = use;
+    const failed = (err: unknown) => log.warn({ err }, "refresh of the signing keys failed");
+    this.#running = regularly({ everyMs: lookEveryMs, first: "now", clock, signal, failed }, () =>
+      this.#inTurn(() => this.#look()),
+    );
   }
 
-  /** Makes the next key and signs with it. If host or edges cannot be told, nothing changes. */
-  rotate(): Promise<Rotated> {
-    return this.#inTurn(async () => {
-      const { home, use, clock, log } = this.#parts;
-      const before = await readSigningKeys(home);
-      // Names sort by their second of creation, so the new name must be of a later second.
-      const newestMs = Math.max(clock.nowMs(), 1_000 + Math.max(...before.map(({ kid }) => madeAtMs(kid))));
-      const next = await addSigningKey(home, newestMs);
-      try {
-        await use([next, ...before]);
-      } catch (error) {
-        await rm(join(signingKeyFolder(home), `${next.kid}.pem`), { force: true });
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await this.#running;
+    await this.#queue.drain();
+  }
+
+  /** Makes the next key; resolves when it signs on all gateways. If host or edges cannot be told, nothing changes. */
+  async rotate(): Promise<Rotated> {
+    const { store, clock, log } = this.#parts;
+    const { kid, signsFromMs } = await this.#inTurn(async () => {
+      const next = await store.add(clock.nowMs(), this.#retireAfterMs);
+      await this.#look().catch(async (error: unknown) => {
+        await store.remove(next.kid);
         throw error;
-      }
-      const retiring = await this.#retire();
-      log.info({ kid: next.kid, retiring }, "tokens are signed with a new key");
-      return { kid: next.kid, retiring };
+      });
+      return next;
     });
+    const leftMs = signsFromMs - clock.nowMs();
+    if (leftMs > 0) {
+      await clock.sleep(leftMs, this.#stop.signal);
+      await this.#inTurn(() => this.#look());
+    }
+    const older = (await store.list()).filter((key) => key.kid !== kid);
+    const retiring = older.map((key) => ({ kid: key.kid, atMs: key.retiresAtMs ?? 0 }));
+    log.info({ kid, retiring }, "tokens are signed with a new key");
+    return { kid, retiring };
+  }
+
+  get #retireAfterMs(): number {
+    return this.#parts.tokenLifetimeSeconds * 1_000 + graceMs;
+  }
+
+  async #look(): Promise<void> {
+    const { store, clock, log } = this.#parts;
+    const nowMs = clock.nowMs();
+    const found = await store.list();
+    const due = found.filter(({ retiresAtMs = Number.POSITIVE_INFINITY }) => retiresAtMs <= nowMs);
+    const keys = inOrder(
+      found.filter((key) => !due.includes(key)),
+      nowMs,
+    );
+    if (namesOf(keys) !== this.#inUse) {
+      await this.#use(keys);
+      this.#inUse = namesOf(keys);
+    }
+    for (const { kid, retiresAtMs } of found)
+      if (retiresAtMs === undefined) await store.retire?.(kid, nowMs + this.#retireAfterMs);
+    for (const { kid } of due) {
+      await store.remove(kid);
+      log.info({ kid }, "a signing key is no longer good for anything and was removed");
+    }
   }
 
   #inTurn<Answer>(work: () => Promise<Answer>): Promise<Answer> {
     return this.#queue.run("keys", work);
   }
-
-  /** Removes keys that are due, writes down when the others are due, and sets a timer for then. Answers the remaining ones. */
-  async #retire(): Promise<Rotated["retiring"]> {
-    const { home, use, clock, log } = this.#parts;
-    const [signing, ...older] = await readSigningKeys(home);
-    if (signing === undefined) return [];
-    const retiring = await Promise.all(
-      older.map(async (key) => ({ key, kid: key.kid, atMs: await this.#retiresAt(key.kid) })),
-    );
-    const left = retiring.filter(({ atMs }) => atMs > clock.nowMs());
-    const due = retiring.filter((one) => !left.includes(one));
-    if (due.length > 0) {
-      await use([signing, ...left.map(({ key }) => key)]);
-      for (const { kid } of due) {
-        await rm(join(signingKeyFolder(home), `${kid}.pem`), { force: true });
-        await rm(this.#noteOf(kid), { force: true });
-        log.info({ kid }, "a signing key is no longer good for anything and was removed");
-      }
-    }
-    const next = Math.min(...left.map(({ atMs }) => atMs));
-    if (left.length > 0) this.#lookIn(Math.min(LOOK_EVERY_MAX_MS, Math.max(0, next - clock.nowMs())));
-    return left.map(({ kid, atMs }) => ({ kid, atMs }));
-  }
-
-  async #retiresAt(kid: string): Promise<number> {
-    const { home, tokenLifetimeSeconds, clock } = this.#parts;
-    const note = (await readJsonFile(this.#noteOf(kid))) as { at_ms?: number } | undefined;
-    if (typeof note?.at_ms === "number") return note.at_ms;
-    const atMs = clock.nowMs() + tokenLifetimeSeconds * 1_000 + GRACE_MS;
-    await mkdir(signingKeyFolder(home), { recursive: true, mode: 0o700 });
-    await writeDurably(this.#noteOf(kid), `${JSON.stringify({ at_ms: atMs })}\n`, 0o600);
-    return atMs;
-  }
-
-  #lookIn(ms: number): void {
-    clearTimeout(this.#timer);
-    if (this.#closed) return;
-    this.#timer = setTimeout(() => {
-      this.#inTurn(() => this.#retire()).catch((error: unknown) => {
-        this.#parts.log.warn({ err: error }, "an old signing key could not be removed; tried again");
-        this.#lookIn(RETRY_MS);
-      });
-    }, ms);
-    this.#timer.unref();
-  }
-
-  #noteOf(kid: string): string {
-    return join(signingKeyFolder(this.#parts.home), `${kid}.retires.json`);
-  }
 }
 
-/** The kid begins with the second of its creation (setup/signing-keys.ts). */
-const madeAtMs = (kid: string): number => Number.parseInt(kid.split("-")[0] ?? "0", 36) * 1_000;
+/** Puts the signing key first: the newest key that is old enough to sign. */
+function inOrder(newestFirst: readonly KeptKey[], nowMs: number): SigningKeyFile[] {
+  const signing = newestFirst.find(({ signsFromMs }) => signsFromMs <= nowMs) ?? newestFirst.at(-1);
+  const others = newestFirst.filter((key) => key !== signing);
+  return [...(signing === undefined ? [] : [signing]), ...others].map(({ kid, privateKeyPem }) => ({
+    kid,
+    privateKeyPem,
+  }));
+}
+
+const namesOf = (keys: readonly SigningKeyFile[]): string => keys.map(({ kid }) => kid).join(" ");

@@ -7,13 +7,14 @@ import { silentLog, systemClock } from "@cloche/base";
 import { FakeClock } from "@cloche/base/testing";
 import { createGateway, type Database, type HostClient, openSqlite } from "@cloche/gateway";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import type { SigningKeyFile } from "../setup/signing-keys.ts";
+import type { SigningKeyFile } from "../setup/key-store.ts";
 import type { Identity } from "@cloche/trust";
 import { membersIn } from "./cluster-part.ts";
 import { sharedEdgeCertificate } from "./edge-certificate.ts";
 import { ensureSharedApiKey } from "./shared-api-key.ts";
 import { readSecret, SharedSecrets } from "./shared-secrets.ts";
-import { SharedSigningKeys } from "./shared-signing-keys.ts";
+import { KeyRotation } from "../key-rotation.ts";
+import { sharedSigningKeys } from "./shared-signing-keys.ts";
 
 const secret = Buffer.alloc(32, 1);
 let folder: string;
@@ -103,8 +104,8 @@ describe("signing keys of several gateways", () => {
   let clock: FakeClock;
   /** A gateway's keys, and what it uses now: kids, the one that signs first. */
   async function gateway() {
-    const keys = new SharedSigningKeys({
-      secrets: shared,
+    const keys = new KeyRotation({
+      store: sharedSigningKeys(shared),
       tokenLifetimeSeconds: lifetimeSeconds,
       clock,
       log: silentLog,
@@ -172,8 +173,8 @@ describe("signing keys of several gateways", () => {
 });
 
 it("the operator's API key is one for all gateways, of one team", async () => {
-  const keys = new SharedSigningKeys({
-    secrets: shared,
+  const keys = new KeyRotation({
+    store: sharedSigningKeys(shared),
     tokenLifetimeSeconds: 60,
     clock: systemClock,
     log: silentLog,

@@ -32,7 +32,8 @@ import {
 } from "../cluster/cluster-part.ts";
 import { sharedEdgeCertificate } from "../cluster/edge-certificate.ts";
 import { ensureSharedApiKey } from "../cluster/shared-api-key.ts";
-import { SharedSigningKeys } from "../cluster/shared-signing-keys.ts";
+import { sharedSigningKeys } from "../cluster/shared-signing-keys.ts";
+import { KeyRotation } from "../key-rotation.ts";
 import { gatewayOrders } from "../orders.ts";
 import { gatewayConfig } from "../parts/gateway-settings.ts";
 import { newMetrics, startOperatorPort } from "../parts/operator.ts";
@@ -68,8 +69,8 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   const { lost } = await claimPlaces(config, places, stops, log, installation);
   const identity = { role: "gateway", id: config.nodeId } as const;
   const credentials = await ownCredentials(cluster.authority, identity, log, stops);
-  const keys = new SharedSigningKeys({
-    secrets: cluster.secrets,
+  const keys = new KeyRotation({
+    store: sharedSigningKeys(cluster.secrets),
     tokenLifetimeSeconds: config.tokenLifetimeSeconds,
     clock: systemClock,
     log: log.child({ part: "keys" }),
@@ -111,7 +112,7 @@ interface Parts {
 }
 
 interface GatewayNeeds extends Parts {
-  keys: SharedSigningKeys;
+  keys: KeyRotation;
   installation: string;
   metrics: Metrics;
 }

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import * as x509 from "@peculiar/x509";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ensureAuthority } from "./authority.ts";
-import { addSigningKey, ensureSigningKeys, readSigningKeys } from "./signing-keys.ts";
+import { homeSigningKeys } from "./signing-keys.ts";
 
 let home = "";
 beforeEach(async () => {
@@ -94,11 +94,12 @@ async function withoutLoopback(folder: string): Promise<string> {
 }
 
 describe("signing keys", () => {
-  it("are made once, 2048 bits of RSA, newest first", async () => {
-    const [first] = await ensureSigningKeys(home, now);
-    expect(await ensureSigningKeys(home, now)).toEqual([first]);
+  it("are 2048 bits of RSA, newest first", async () => {
+    const keys = homeSigningKeys(home);
+    await keys.addFirst(now);
+    const [first] = await keys.list();
     expect(createPrivateKey(first?.privateKeyPem ?? "").asymmetricKeyDetails?.modulusLength).toBe(2048);
-    const second = await addSigningKey(home, now + 1000);
-    expect((await readSigningKeys(home)).map((key) => key.kid)).toEqual([second.kid, first?.kid]);
+    const second = await keys.add(now + 1000, 0);
+    expect((await keys.list()).map((key) => key.kid)).toEqual([second.kid, first?.kid]);
   });
 });
