@@ -3,6 +3,7 @@ import {
   boundedLog,
   boundHttp,
   type Config,
+  heldAnswers,
   HttpDrain,
   type Log,
   PacedRequest,
@@ -52,6 +53,7 @@ export async function startMcp(
     },
     serverFor: (cloche) => createMcpServer({ cloche, version: packageVersion() }),
     requestClass: PacedRequest,
+    watchAnswer: (response, teamId) => heldAnswers.watch(response, teamId),
     drainOf(server) {
       boundHttp(server, "mcp");
       const drain = new HttpDrain(server);

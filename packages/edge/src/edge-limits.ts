@@ -95,7 +95,7 @@ export const edgeLimits: EdgeLimits = {
   bufferedBodyBytes: 64 * 1024,
   ...placesOf("edge"),
   requestsPerSecond: defaults.requestsPerSecond,
-  pipelinedRequests: 64,
+  pipelinedRequests: listenerBounds.pipelinedRequests,
   streams: listenerBounds.streams,
   streamWindowBytes: 256 * 1024,
   connectionWindowBytes: 4 * 1024 * 1024,

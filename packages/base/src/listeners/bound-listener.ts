@@ -14,6 +14,7 @@ import { limits } from "@cloche/protocol";
 import { listenerBounds, type ListenerName, placesOf } from "./bounds.ts";
 import { addressOf, connectionKey, ConnectionPlaces } from "./connection-places.ts";
 import { boundControlFrames, boundLostStreams } from "./control-frames.ts";
+import { answerInTurn } from "./pipelined.ts";
 import { PacedRequest } from "./paced-request.ts";
 import { boundOtherFrames } from "./other-frames.ts";
 import { paceStream } from "./paced-streams.ts";
@@ -51,8 +52,9 @@ export function boundConnections(server: Server, places: ConnectionPlaces): void
   });
 }
 
-/** A connection keeps its place while a request is answered. */
+/** A connection keeps its place while a request is answered, and is answered one request at a time. */
 export function boundRequests(server: HttpServer, places: ConnectionPlaces): void {
+  answerInTurn(server);
   server.prependListener("request", (request: IncomingMessage, response: ServerResponse) => {
     const answered = places.ask(connectionKey(request.socket), () => isKnown(request));
     response.once("close", answered);

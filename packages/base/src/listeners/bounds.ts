@@ -29,6 +29,8 @@ export const listenerBounds = {
   bodyStallMs: 30_000,
   /** How long a connection may stay without a request. */
   idleMs: limits.idleConnectionMs,
+  /** HTTP/1.1: requests of a connection that wait until the one before is answered; one more ends the connection. */
+  pipelinedRequests: 64,
   /** The rest of a request that was answered early is read and dropped for this long. */
   lingerMs: 5_000,
   /** HTTP/2: streams of a connection, bytes that a stream may send before they are read, MB of node for a connection. */
@@ -41,7 +43,10 @@ export const listenerBounds = {
   controlFramesPerSecond: 1_000,
   /** Heads and bodies held of one connection before the caller's credential is known. */
   strangerBytes: 16 * 1024,
-  /** Bodies held after that: of all calls of one team, and of the process. */
+  /**
+   * Bodies held after that: of all calls of one team, and of the process. And again as much of answers that clients do
+   * not take.
+   */
   teamBytes: 64 * 1024 * 1024,
   processBytes: 256 * 1024 * 1024,
 } as const;

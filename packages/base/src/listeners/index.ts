@@ -3,6 +3,7 @@ export * from "./bounds.ts";
 export * from "./connection-places.ts";
 export * from "./control-frames.ts";
 export { boundHandshakeMessages } from "./handshake-messages.ts";
+export * from "./held-answers.ts";
 export * from "./held-bytes.ts";
 export { boundOtherFrames, countStream } from "./other-frames.ts";
 export { PacedRequest } from "./paced-request.ts";

@@ -117,8 +117,11 @@ export class Api {
       body: request.method === "GET" ? {} : await apiBody(request, checkCaller),
       request,
     });
-    // The gateway has taken the key.
-    if (apiKey !== "") callerIsKnown(request);
+    if (apiKey !== "") {
+      // The gateway has taken the key.
+      callerIsKnown(request);
+      await this.#sandboxes.bodies.watchAnswer(apiKey, response);
+    }
     return answer;
   }
 }

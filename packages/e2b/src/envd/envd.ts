@@ -3,7 +3,7 @@
  * except signed URLs, whose signature is the credential.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { callerIsKnown } from "@cloche/base";
+import { callerIsKnown, heldAnswers } from "@cloche/base";
 import { E2bError, notOffered, notRunning } from "../e2b-error.ts";
 import { answerError, answerJson, headerOf, targetOf } from "../http.ts";
 import { type OpenSandbox, type Sandboxes, untilAnswered } from "./sandboxes.ts";
@@ -29,6 +29,7 @@ export class Envd {
       const url = targetOf(request);
       sandbox = await this.#authorised(request, url, sandboxId);
       callerIsKnown(request);
+      heldAnswers.watch(response, sandbox.teamId);
       this.#sandboxes.endWithKey(untilAnswered(response), sandbox.apiKey, sandbox.id);
       await this.#dispatch(request, response, url, sandbox);
       return undefined;

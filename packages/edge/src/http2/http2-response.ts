@@ -33,6 +33,7 @@ export class Http2Response extends ServerResponse {
     // Properties in the types, accessors in node.
     Object.defineProperty(this, "headersSent", { get: () => this.#begun });
     Object.defineProperty(this, "closed", { get: () => this.#isClosed });
+    Object.defineProperty(this, "writableLength", { get: () => stream.writableLength });
     stream.on("drain", () => this.emit("drain"));
     stream.once("finish", this.#finished);
     stream.once("close", () => {

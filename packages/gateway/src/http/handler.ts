@@ -12,6 +12,7 @@ import {
   addressOf,
   type BodyBounds,
   connectionKey,
+  heldAnswers,
   HeldBytes,
   listenerBounds,
   type Log,
@@ -27,7 +28,11 @@ import {
   createContextValues,
   type Interceptor,
 } from "@connectrpc/connect";
-import type { UniversalHandler, UniversalServerResponse } from "@connectrpc/connect/protocol";
+import {
+  createAsyncIterable,
+  type UniversalHandler,
+  type UniversalServerResponse,
+} from "@connectrpc/connect/protocol";
 import { compressionGzip, universalResponseToNodeResponse } from "@connectrpc/connect-node";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -37,6 +42,7 @@ import { answerCors, type CorsOrigins } from "./cors.ts";
 import { connectErrorFrom, plainMessage } from "../errors.ts";
 import { type CallUnderWay, callKey, openServices, teamServices } from "./open-services.ts";
 import { quickBrotli } from "./quick-brotli.ts";
+import { readsMuch, ReadTurns } from "./read-turns.ts";
 import { checkedBody } from "./request-body.ts";
 
 export interface HandlerDependencies {
@@ -83,6 +89,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
   };
   const router = createConnectRouter({
     ...shared,
+    interceptors: [...shared.interceptors, readInTurn(new ReadTurns())],
     jsonOptions: gatewayJsonOptions,
     // Bounds the unpacked body; checkedBody bounds the body as sent.
     readMaxBytes: limits.gatewayBodyBytes,
@@ -92,7 +99,9 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
         const authorization = context.requestHeader.get("authorization");
         const caller = await authenticator.authenticate(authorization, requestId);
         context.values.set(callerKey, caller);
-        context.values.get(callKey).leave = needs.callLimits.enter(caller);
+        const underWay = context.values.get(callKey);
+        underWay.isOf(caller.teamId);
+        underWay.leave = needs.callLimits.enter(caller);
       } catch (error) {
         throw connectErrorFrom(logged(error, context.values.get(requestIdKey)));
       }
@@ -168,12 +177,15 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     const underWay: CallUnderWay = {
       address: addressOf(request.socket),
       end: () => response.destroy(),
+      isOf: (teamId) => heldAnswers.watch(response, teamId),
       leave: () => undefined,
+      endTurn: () => undefined,
       hold: undefined,
     };
     try {
       await callWith(handler, request, response, requestId, underWay);
     } finally {
+      underWay.endTurn();
       underWay.leave();
       underWay.hold?.release();
     }
@@ -226,13 +238,17 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       signal: gone.signal,
       contextValues,
     });
+    const whole = handler.method.methodKind === "unary" ? await wholeBody(answered) : undefined;
+    underWay.endTurn();
     if (gone.signal.aborted) return;
     const isUnary = /^application\/(?:json|proto)(?:;|$)/i.test(contentType);
-    if (isUnary) await sendUnary(request, response, answered);
+    if (isUnary && whole !== undefined) sendUnary(request, response, answered, whole);
     else {
       if (isStream) endWithAnswer(response);
+      const body = whole === undefined ? answered.body : createAsyncIterable(whole.length > 0 ? [whole] : []);
+      const sent = universalResponseToNodeResponse({ ...answered, ...(body && { body }) }, response);
       // Connect's own promise may not resolve after the last byte.
-      await Promise.race([universalResponseToNodeResponse(answered, response), closed]);
+      await Promise.race([sent, closed]);
     }
   }
 
@@ -289,14 +305,31 @@ function errorsAsConnect(logged: (thrown: unknown, requestId: string) => ClocheE
   };
 }
 
-async function sendUnary(
+/** Calls that read much wait for their team's turn, and keep it until the answer is made. */
+function readInTurn(turns: ReadTurns): Interceptor {
+  return (next) => async (request) => {
+    const { method, message, signal, contextValues } = request;
+    const caller = contextValues.get(callerKey);
+    if (!request.stream && caller !== undefined && readsMuch(method.name, message))
+      contextValues.get(callKey).endTurn = await turns.enter(caller.teamId, signal);
+    return next(request);
+  };
+}
+
+/** Connect makes the bytes of an answer as they are read. */
+async function wholeBody({ body }: UniversalServerResponse): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of body ?? []) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+function sendUnary(
   request: IncomingMessage,
   response: ServerResponse,
   answered: UniversalServerResponse,
-): Promise<void> {
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of answered.body ?? []) chunks.push(chunk);
-  let body: Uint8Array = Buffer.concat(chunks);
+  whole: Uint8Array,
+): void {
+  let body = whole;
   const isPlain = !answered.header?.has("content-encoding");
   if (answered.status >= 400 && isPlain) body = withPlainMessage(body, answered.status);
   answered.header?.forEach((value, name) => {

@@ -18,13 +18,24 @@ export interface CallUnderWay {
   readonly address: string;
   /** Cuts the call off. */
   readonly end: () => void;
+  /** Called when the caller's team is known. */
+  readonly isOf: (teamId: string) => void;
   /** Called when an accepted call is over. */
   leave: () => void;
+  /** Called when the answer is made. */
+  endTurn: () => void;
   /** What is held of the call's body. */
   hold: Hold | undefined;
 }
 export const callKey = createContextKey<CallUnderWay>(
-  { address: "", end: () => undefined, leave: () => undefined, hold: undefined },
+  {
+    address: "",
+    end: () => undefined,
+    isOf: () => undefined,
+    leave: () => undefined,
+    endTurn: () => undefined,
+    hold: undefined,
+  },
   { description: "the call under way" },
 );
 

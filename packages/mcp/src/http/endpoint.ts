@@ -38,6 +38,8 @@ export interface McpEndpointOptions {
   onError?: (error: Error) => void;
   /** The class of requests, which bounds how their bodies are read. Default: node's. */
   requestClass?: typeof IncomingMessage;
+  /** Called before anything is answered to a team: bounds what it does not read. Default: no bound. */
+  watchAnswer?: (response: ServerResponse, teamId: string) => void;
   /**
    * Called before the server listens: bounds its connections, and makes what ends them at a close. Default: no bounds, and those without a
    * request are cut at once.
@@ -165,6 +167,7 @@ class Door implements McpEndpoint {
     const key = bearerOf(request.headers.authorization, httpLimits.apiKeyBytes);
     const caller = await authenticate(key, this.#options.keys);
     if (response.destroyed) return;
+    this.#options.watchAnswer?.(response, caller.teamId);
     const whenRead = this.#underWay.enter(key, caller, response, bodyBytesOf(request));
     const web = await webRequestOf(request, response, httpLimits.bodyBytes, whenRead);
     const isModern = !(await isLegacyRequest(web));

@@ -1,7 +1,5 @@
 /** Converts between Node's request and response and those of the web, which the protocol's library uses. */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import { type NodeIncomingMessageLike, toWebRequest } from "@modelcontextprotocol/node";
 import { boundJsonValues, ClocheError } from "@cloche/protocol";
 import { Refusal } from "./caller.ts";
@@ -35,15 +33,22 @@ export async function webRequestOf(
 
 /**
  * Used instead of the library's adapter, which sends the headers of a stream only with its first message, and notices a client that went
- * away only at the next message: both can take long.
+ * away only at the next message: both can take long. A stream does not wait for its reader: the library would keep its
+ * messages without a bound, and those of the response are counted (McpEndpointOptions.watchAnswer).
  */
 export async function sendAnswer(response: ServerResponse, answer: Response): Promise<void> {
   if (response.destroyed) return void answer.body?.cancel();
   response.writeHead(answer.status, Object.fromEntries(answer.headers));
   if (answer.body === null) return void response.end();
   response.flushHeaders();
+  const reader = answer.body.getReader();
   // A client that goes away cancels the stream; then there is no more to send.
-  await pipeline(Readable.fromWeb(answer.body as Parameters<typeof Readable.fromWeb>[0]), response).catch(
-    () => undefined,
-  );
+  response.once("close", () => void reader.cancel().catch(() => undefined));
+  try {
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read())
+      response.write(piece.value);
+    response.end();
+  } catch {
+    response.destroy();
+  }
 }
