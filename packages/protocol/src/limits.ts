@@ -97,8 +97,8 @@ export const limits = {
   envEntries: 256,
   envBytes: 128 * 1024,
   pageSize: 1_000,
-  /** Characters of metadata after which a page of sandboxes ends, with a token for the rest. */
-  listMetadataLength: 4 * 1024 * 1024,
+  /** Bytes of a list's page, which then ends with a token for the rest: less than gRPC's clients take by default. */
+  pageBytes: 4 * 1024 * 1024 - 4 * 1024,
   /** Entries of a list without a page size; a token leads to the rest. Equal to a team's default quota of sandboxes. */
   unpagedList: 10_000,
   auditPageSizeDefault: 100,

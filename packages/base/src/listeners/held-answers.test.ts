@@ -1,6 +1,11 @@
 // Answers that clients do not take, of HTTP/1.1 and HTTP/2.
 import { EventEmitter, once } from "node:events";
-import { createServer as createHttp1, type RequestListener, type Server, type ServerResponse } from "node:http";
+import {
+  createServer as createHttp1,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from "node:http";
 import http2, { type ClientHttp2Session, type ClientHttp2Stream, type Http2Server } from "node:http2";
 import net, { type AddressInfo, type Socket } from "node:net";
 import { afterEach, describe, expect, it } from "vitest";

@@ -24,7 +24,9 @@ async function makeSandboxes(count: number): Promise<number> {
 
 /** Begins calls whose answers are not taken: no window is opened. */
 async function beginUnread(count: number, contentType: string, body: Buffer): Promise<ClientHttp2Stream[]> {
-  const session = http2.connect(`http://127.0.0.1:${f.listener.port}`, { settings: { initialWindowSize: 0 } });
+  const session = http2.connect(`http://127.0.0.1:${f.listener.port}`, {
+    settings: { initialWindowSize: 0 },
+  });
   sessions.push(session.on("error", () => undefined));
   await once(session, "remoteSettings");
   return Array.from({ length: count }, () => {

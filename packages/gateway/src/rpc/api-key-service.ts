@@ -15,6 +15,7 @@ import type { ApiKeyRecord } from "../database/api-keys.ts";
 import type { Database } from "../database/database.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
 import { callerOf, secretHash } from "./caller.ts";
+import { fittingPage } from "./page-bytes.ts";
 import { displayName, pageSizeOf, wholeWithin } from "./fields.ts";
 
 export interface ApiKeyDependencies {
@@ -98,7 +99,7 @@ export function apiKeyService(needs: ApiKeyDependencies): ServiceImpl<typeof Api
         limit: pageSize + 1,
         ...(after && { after: { createdAtMs: Date.parse(after.created_at), id: after.id } }),
       });
-      const keys = found.slice(0, pageSize).map(keyMessage);
+      const keys = fittingPage(found.slice(0, pageSize).map(keyMessage));
       const last = keys.at(-1);
       const isLast = last === undefined || found.length === keys.length;
       const nextPageToken = isLast ? "" : listPositionText({ created_at: last.createdAt, id: last.id });

@@ -4,6 +4,7 @@ import { limits } from "@cloche/protocol";
 import type { ListAuditEntriesRequest } from "@cloche/protocol/public";
 import type { Audit } from "../database/audit.ts";
 import { refuse, wholeWithin } from "./fields.ts";
+import { fittingPage } from "./page-bytes.ts";
 
 export async function listAuditEntries(
   audit: Audit,
@@ -22,18 +23,19 @@ export async function listAuditEntries(
     ...(subject !== "" && { subject }),
     ...(pageToken !== "" && { beforeId: pageToken }),
   });
-  const entries = found.slice(0, pageSize);
-  return {
-    entries: entries.map(({ id, atMs, actor, action, subject: about, requestId, result, detail }) => ({
-      id,
-      at: rfc3339(atMs),
-      actor,
-      action,
-      subject: about,
-      requestId,
-      result,
-      detail,
-    })),
-    nextPageToken: found.length > pageSize ? (entries.at(-1)?.id ?? "") : "",
-  };
+  const entries = fittingPage(
+    found
+      .slice(0, pageSize)
+      .map(({ id, atMs, actor, action, subject: about, requestId, result, detail }) => ({
+        id,
+        at: rfc3339(atMs),
+        actor,
+        action,
+        subject: about,
+        requestId,
+        result,
+        detail,
+      })),
+  );
+  return { entries, nextPageToken: found.length > entries.length ? (entries.at(-1)?.id ?? "") : "" };
 }

@@ -28,16 +28,16 @@ test.each([
   [26, 25, 25, true],
 ])("of %d sandboxes a page of %d has %d", async (count, pageSize, length, hasMore) => {
   const { list } = listOf(count);
-  const { sandboxes, next } = await sandboxPage(list, query, pageSize);
+  const { sandboxes, next } = await sandboxPage(list, query, pageSize, (record) => record);
   expect(sandboxes.map(({ ordinal }) => ordinal)).toEqual(Array.from({ length }, (_, at) => at + 1));
   expect(next?.ordinal).toBe(hasMore ? length : undefined);
 });
 
-test("a page ends after some megabytes of metadata, and little more is read", async () => {
+test("a page ends before it has more than 4 MiB, and little more is read", async () => {
   const each = 100_000;
   const { list, asked } = listOf(10_000, each);
-  const { sandboxes, next } = await sandboxPage(list, query, 10_000);
-  const fitting = Math.ceil(limits.listMetadataLength / each);
+  const { sandboxes, next } = await sandboxPage(list, query, 10_000, (record) => record);
+  const fitting = Math.floor(limits.pageBytes / each);
   expect(sandboxes).toHaveLength(fitting);
   expect(next?.ordinal).toBe(fitting);
   expect(asked.reduce((sum, limit) => sum + limit)).toBeLessThan(fitting + 26);

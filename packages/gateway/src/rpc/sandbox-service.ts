@@ -5,6 +5,7 @@ import {
   isCheckpointId,
   isSandboxId,
   limits,
+  listPositionText,
   parseListPosition,
   portLinkPath,
   type RandomBytes,
@@ -42,6 +43,7 @@ import {
 import { callKey, Idempotency } from "./idempotency.ts";
 import { NewSandboxes, type NewSandboxesDependencies } from "./new-sandboxes.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
+import { fittingPage } from "./page-bytes.ts";
 import { sandboxPage } from "./sandbox-page.ts";
 import {
   checkpointMessage,
@@ -112,9 +114,10 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       };
       const after = request.pageToken === "" ? {} : { after: decodePageToken(request.pageToken, filters) };
       const query = { teamId, ...filters, ...after };
-      const page = await sandboxPage((part) => database.sandboxes.list(part), query, pageSizeOf(request));
+      const list = database.sandboxes.list.bind(database.sandboxes);
+      const page = await sandboxPage(list, query, pageSizeOf(request), message);
       return {
-        sandboxes: page.sandboxes.map(message),
+        sandboxes: page.sandboxes,
         nextPageToken: page.next === undefined ? "" : encodePageToken(page.next, filters),
       };
     },
@@ -196,8 +199,12 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         throw refuse("sandbox_id", sandboxId, "the id of a sandbox");
       if (pageToken !== "") parseListPosition("page_token", pageToken);
       const query = { teamId: caller.teamId, sandboxId, limit: pageSizeOf(request), pageToken };
-      const { checkpoints, nextPageToken } = await known.checkpoints(query, callOf(context, caller));
-      return { checkpoints: checkpoints.map(checkpointMessage), nextPageToken };
+      const found = await known.checkpoints(query, callOf(context, caller));
+      const checkpoints = fittingPage(found.checkpoints.map(checkpointMessage));
+      const last = found.checkpoints[checkpoints.length - 1];
+      const isWhole = last === undefined || checkpoints.length === found.checkpoints.length;
+      const endsAt = isWhole ? undefined : { created_at: last.createdAt, id: last.id };
+      return { checkpoints, nextPageToken: endsAt ? listPositionText(endsAt) : found.nextPageToken };
     },
 
     async deleteCheckpoint(request, context) {
