@@ -1,7 +1,8 @@
 import { once } from "node:events";
+import { createServer } from "node:http";
 import net, { type AddressInfo } from "node:net";
-import { silentLog } from "@cloche/base";
-import { expect, it } from "vitest";
+import { heldAnswers, silentLog } from "@cloche/base";
+import { expect, it, vi } from "vitest";
 import { startMcp } from "./mcp-endpoint.ts";
 
 const idleMs = 1_500;
@@ -33,4 +34,27 @@ it("answers a client that asks again on its connection while it closes, and ends
   await new Promise((resolve) => setTimeout(resolve, 100));
   expect(await ask(socket)).toMatch(/^HTTP\/1\.1 403 .*\r\nconnection: close\r\n/is);
   await closed;
+});
+
+it("counts answers for the team of the key", async () => {
+  const watch = vi.spyOn(heldAnswers, "watch");
+  const server = createServer((_request, response) => void response.end('{"sandboxes":[]}'));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const mcpPort = await freePort();
+  const places = {
+    gateway_url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    edge_url: "https://127.0.0.1:1",
+    base_domain: "x.test",
+  };
+  const settings = { gatewayHost: "127.0.0.1", mcpPort, mcpHosts: [] };
+  const gateway = { teamOfKey: async () => "team-1" };
+  const close = await startMcp(settings, { ...places, version: "0.0.0" }, gateway, "", silentLog);
+  await fetch(`http://127.0.0.1:${mcpPort}/mcp`, {
+    method: "POST",
+    headers: { authorization: "Bearer key" },
+  });
+  expect(watch).toHaveBeenCalledWith(expect.anything(), "team-1");
+  await close(0);
+  server.closeAllConnections();
+  server.close();
 });

@@ -18,6 +18,7 @@ export * from "./http-drain.ts";
 export * from "./config.ts";
 export * from "./rate-limit.ts";
 export * from "./token-verifier.ts";
+export * from "./team-turns.ts";
 export * from "./turns.ts";
 export * from "./each-limited.ts";
 export * from "./owner.ts";

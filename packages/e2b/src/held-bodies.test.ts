@@ -1,8 +1,8 @@
-// What one team can make the process hold by bodies that do not end.
+// What one team can make the process hold by bodies that do not end, and by answers that are not read.
 import { once } from "node:events";
 import { createServer, request as ask, type ClientRequest, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
-import { listenerBounds } from "@cloche/base";
+import net, { type AddressInfo } from "node:net";
+import { heldAnswers, listenerBounds } from "@cloche/base";
 import { recordedLog } from "@cloche/base/testing";
 import { limits } from "@cloche/protocol";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -14,11 +14,26 @@ const sandboxId = "sbx-aaaaaaaaaaaaaaaaaaaa";
 let gateway: Server;
 let endpoint: E2bEndpoint;
 let port: number;
+let calls: number;
+/** The gateway does not answer. */
+let isHeld: boolean;
 const open: ClientRequest[] = [];
 
 beforeEach(async () => {
-  const answer = { sandbox: { id: sandboxId, state: "SANDBOX_STATE_RUNNING" }, sandboxes: [] };
-  gateway = createServer((_request, response) => void response.end(JSON.stringify(answer)));
+  const sandbox = {
+    id: sandboxId,
+    state: "SANDBOX_STATE_RUNNING",
+    created_at: "2026-01-31T12:00:00Z",
+    metadata: { key: "x".repeat(60_000) },
+  };
+  const sandboxes = Array.from({ length: 100 }, () => sandbox);
+  calls = 0;
+  isHeld = false;
+  gateway = createServer((_request, response) => {
+    calls += 1;
+    if (!isHeld)
+      response.end(JSON.stringify({ sandbox, sandboxes, next_page_token: calls > 1 ? "" : "more" }));
+  });
   await once(gateway.listen(0, "127.0.0.1"), "listening");
   endpoint = createE2b({
     gatewayUrl: `http://127.0.0.1:${(gateway.address() as AddressInfo).port}`,
@@ -102,4 +117,35 @@ test.each<[string, Call, number]>([
   const other = begin("team2-1", call);
   await new Promise((resolve) => setTimeout(resolve, 100));
   expect(other.status).toBeUndefined();
+});
+
+test("answers that are not read are counted", async () => {
+  const socket = net.connect(port, "127.0.0.1").pause();
+  const list = "GET /v2/sandboxes?limit=100 HTTP/1.1\r\nhost: x\r\nx-api-key: team1-1\r\n\r\n";
+  // The kernel takes some megabytes.
+  socket.on("error", () => undefined).write(list.repeat(4));
+  await expect.poll(() => heldAnswers.bytes, { timeout: 10_000 }).toBeGreaterThan(0);
+  socket.destroy();
+  await expect.poll(() => heldAnswers.bytes).toBe(0);
+});
+
+const get = (path: string, key: string): Promise<Response> =>
+  fetch(`http://127.0.0.1:${port}${path}`, { headers: { "x-api-key": key } });
+
+test("lists of a team wait for each other, and for no other team's", async () => {
+  isHeld = true;
+  const paths = ["/v2/sandboxes", "/sandboxes", "/snapshots"];
+  const begun = Array.from({ length: 9 }, (_, at) => get(paths[at % 3] ?? "", `team1-${at}`).catch(() => 0));
+  await expect.poll(() => calls).toBe(listenerBounds.readsOfTeam);
+  isHeld = false;
+  expect((await get("/v2/sandboxes", "team2-1")).status).toBe(200);
+  expect(calls).toBe(listenerBounds.readsOfTeam + 1);
+  gateway.closeAllConnections();
+  await Promise.all(begun);
+});
+
+test("a list without pages has a bound of bytes", async () => {
+  const refused = await get("/sandboxes", "team1-1");
+  expect(refused.status).toBe(429);
+  expect(await refused.text()).toContain("GET /v2/sandboxes");
 });

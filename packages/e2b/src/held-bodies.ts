@@ -1,9 +1,6 @@
-/**
- * Bodies of calls that this process reads whole, and answers that clients do not take: bounded for a team and for all
- * teams, because each may be of some MiB.
- */
+/** Bodies of calls that this process reads whole, bounded for a team and for all teams: each may be of some MiB. */
 import type { ServerResponse } from "node:http";
-import { heldAnswers, HeldBytes, type Hold, listenerBounds } from "@cloche/base";
+import { HeldBytes, type Hold, listenerBounds } from "@cloche/base";
 import { E2bError } from "./e2b-error.ts";
 
 /** The team of an API key; undefined: the key is not valid. */
@@ -29,11 +26,5 @@ export class HeldBodies {
     ]);
     response.once("close", () => hold.release());
     return hold;
-  }
-
-  /** Counts what the client does not take of an answer, for the team of the key. */
-  async watchAnswer(apiKey: string, response: ServerResponse): Promise<void> {
-    const teamId = await this.#teamOf(apiKey);
-    if (teamId !== undefined) heldAnswers.watch(response, teamId);
   }
 }

@@ -131,8 +131,7 @@ export const gatewayLimits = {
   /** How long a missing sequence number is asked for; at a start, gaps among so many of the newest count as missing. */
   changeMissingMs: 60_000,
   changeOverlap: 1_000,
-  /** Lists and other large reads of one team in work at once; and a page so short that it needs no turn. */
-  readsOfTeam: 2,
+  /** A page so short that it needs no turn (http/read-turns.ts). */
   shortPage: 10,
   /** Calls of health, which need no API key: streams open at once, in all and from one address; bytes of a message. */
   openStreams: 100,

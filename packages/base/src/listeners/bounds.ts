@@ -49,6 +49,8 @@ export const listenerBounds = {
    */
   teamBytes: 64 * 1024 * 1024,
   processBytes: 256 * 1024 * 1024,
+  /** Lists and other large reads of one team that are made at once; others wait in line. */
+  readsOfTeam: 2,
 } as const;
 
 /** Bytes of an HTTP/2 connection that are neither heads nor bodies, such as window updates. More end the connection. */

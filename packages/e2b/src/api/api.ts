@@ -1,10 +1,10 @@
 /** E2B's API: reads the caller's key, finds the route and answers. The gateway checks the key. */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { callerIsKnown, type Hold } from "@cloche/base";
+import { callerIsKnown, heldAnswers, type Hold, listenerBounds, TeamTurns } from "@cloche/base";
 import { E2bError, notOffered } from "../e2b-error.ts";
-import { answerError, answerJson, apiBody, headerOf, targetOf } from "../http.ts";
+import { answerError, answerJson, apiBody, headerOf, signalOf, targetOf } from "../http.ts";
 import type { Sandboxes } from "../envd/sandboxes.ts";
-import type { ApiAnswer, ApiHandler } from "./api-call.ts";
+import type { ApiHandler } from "./api-call.ts";
 import { create } from "./create.ts";
 import * as lifecycle from "./lifecycle.ts";
 import { list, listRunning } from "./list.ts";
@@ -58,6 +58,8 @@ const routes: readonly (readonly [string, string, ApiHandler])[] = [
   ["GET", "/templates/{templateID}/builds/{buildID}/status", builds],
   ["GET", "/templates/{templateID}/builds/{buildID}/logs", builds],
 ];
+/** Those that may hold some MiB while they are made. */
+const lists: ReadonlySet<ApiHandler> = new Set([list, listRunning, listSnapshots, listTemplates]);
 /** Groups of routes that are not offered. */
 const groups: readonly (readonly [string, string])[] = [
   ["/volumes", "volumes"],
@@ -83,6 +85,7 @@ const compiled: readonly Compiled[] = routes.map(([method, path, handler]) => ({
 
 export class Api {
   readonly #sandboxes: Sandboxes;
+  readonly #turns = new TeamTurns(listenerBounds.readsOfTeam);
 
   constructor(sandboxes: Sandboxes) {
     this.#sandboxes = sandboxes;
@@ -91,15 +94,14 @@ export class Api {
   /** Answers every request, also with an error; returns the error for the log. */
   async answer(request: IncomingMessage, response: ServerResponse): Promise<E2bError | undefined> {
     try {
-      const { status, body, headers } = await this.#handle(request, response);
-      answerJson(response, status, body, headers);
+      await this.#handle(request, response);
       return undefined;
     } catch (thrown) {
       return answerError(response, thrown);
     }
   }
 
-  async #handle(request: IncomingMessage, response: ServerResponse): Promise<ApiAnswer> {
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { pathname, searchParams } = targetOf(request);
     const { handler, params } = routeOf(request.method ?? "GET", pathname);
     const apiKey = pathname === "/health" ? "" : keyOf(request);
@@ -108,21 +110,26 @@ export class Api {
       await gateway.listSandboxes({ page_size: 1 });
       return this.#sandboxes.bodies.of(apiKey, response);
     };
-    const answer = await handler({
-      sandboxes: this.#sandboxes,
-      gateway,
-      apiKey,
-      params,
-      query: searchParams,
-      body: request.method === "GET" ? {} : await apiBody(request, checkCaller),
-      request,
-    });
-    if (apiKey !== "") {
+    const teamId = apiKey === "" ? undefined : await this.#sandboxes.teamOf(apiKey);
+    const isList = teamId !== undefined && lists.has(handler);
+    const endTurn = isList ? await this.#turns.enter(teamId, signalOf(response)) : undefined;
+    try {
+      const { status, body, headers } = await handler({
+        sandboxes: this.#sandboxes,
+        gateway,
+        apiKey,
+        params,
+        query: searchParams,
+        body: request.method === "GET" ? {} : await apiBody(request, checkCaller),
+        request,
+      });
       // The gateway has taken the key.
-      callerIsKnown(request);
-      await this.#sandboxes.bodies.watchAnswer(apiKey, response);
+      if (apiKey !== "") callerIsKnown(request);
+      if (teamId !== undefined) heldAnswers.watch(response, teamId);
+      answerJson(response, status, body, headers);
+    } finally {
+      endTurn?.();
     }
-    return answer;
   }
 }
 

@@ -1,9 +1,11 @@
 import type { ListSandboxesRequest, SandboxInfo } from "@cloche/sdk";
-import { badField } from "../e2b-error.ts";
+import { badField, E2bError } from "../e2b-error.ts";
 import { type ApiAnswer, type ApiCall, ok, wholeNumber } from "./api-call.ts";
 import { type E2bState, listed, stateOf, templateOf } from "./sandbox-view.ts";
 
 const pageDefault = 100;
+/** Characters of metadata that a list without pages may have. */
+const unpagedBytes = 8 * 1_048_576;
 const states: Record<E2bState, SandboxInfo["state"][]> = {
   running: ["SANDBOX_STATE_CREATING", "SANDBOX_STATE_RUNNING", "SANDBOX_STATE_RESUMING"],
   paused: ["SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_SUSPENDED"],
@@ -31,8 +33,16 @@ export async function list({ gateway, query }: ApiCall): Promise<ApiAnswer> {
 /** `GET /sandboxes`, the older form: all running sandboxes. */
 export async function listRunning({ gateway, query }: ApiCall): Promise<ApiAnswer> {
   const found: SandboxInfo[] = [];
-  for await (const info of gateway.allSandboxes({ ...filters(query), states: states.running }))
+  let bytes = 0;
+  for await (const info of gateway.allSandboxes({ ...filters(query), states: states.running })) {
     found.push(info);
+    bytes += JSON.stringify(info.metadata).length;
+    if (bytes > unpagedBytes)
+      throw new E2bError(
+        "resource_exhausted",
+        "the sandboxes have more than 8 MiB of metadata; use GET /v2/sandboxes, whose lists have pages",
+      );
+  }
   return ok(found.map(listed));
 }
 

@@ -90,6 +90,11 @@ export class Sandboxes {
     return this.#options.fetch;
   }
 
+  /** The team of an API key; undefined: the key is not valid. */
+  teamOf(apiKey: string): Promise<string | undefined> {
+    return this.#options.teamOf(apiKey);
+  }
+
   gateway(apiKey: string): Gateway {
     return new Gateway(this.#options.gatewayUrl, apiKey, this.#options.fetch);
   }

@@ -42,7 +42,7 @@ import { answerCors, type CorsOrigins } from "./cors.ts";
 import { connectErrorFrom, plainMessage } from "../errors.ts";
 import { type CallUnderWay, callKey, openServices, teamServices } from "./open-services.ts";
 import { quickBrotli } from "./quick-brotli.ts";
-import { readsMuch, ReadTurns } from "./read-turns.ts";
+import { readInTurn } from "./read-turns.ts";
 import { checkedBody } from "./request-body.ts";
 
 export interface HandlerDependencies {
@@ -89,7 +89,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
   };
   const router = createConnectRouter({
     ...shared,
-    interceptors: [...shared.interceptors, readInTurn(new ReadTurns())],
+    interceptors: [...shared.interceptors, readInTurn()],
     jsonOptions: gatewayJsonOptions,
     // Bounds the unpacked body; checkedBody bounds the body as sent.
     readMaxBytes: limits.gatewayBodyBytes,
@@ -302,17 +302,6 @@ function errorsAsConnect(logged: (thrown: unknown, requestId: string) => ClocheE
       if (error instanceof ConnectError) throw error;
       throw connectErrorFrom(logged(error, request.contextValues.get(requestIdKey)));
     }
-  };
-}
-
-/** Calls that read much wait for their team's turn, and keep it until the answer is made. */
-function readInTurn(turns: ReadTurns): Interceptor {
-  return (next) => async (request) => {
-    const { method, message, signal, contextValues } = request;
-    const caller = contextValues.get(callerKey);
-    if (!request.stream && caller !== undefined && readsMuch(method.name, message))
-      contextValues.get(callKey).endTurn = await turns.enter(caller.teamId, signal);
-    return next(request);
   };
 }
 

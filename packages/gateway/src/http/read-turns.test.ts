@@ -1,8 +1,9 @@
 // Whose lists and other large reads are made when.
+import { listenerBounds } from "@cloche/base";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { gatewayLimits } from "../limits.ts";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
-import { readsMuch, ReadTurns } from "./read-turns.ts";
+import { readsMuch } from "./read-turns.ts";
 
 let f: GatewayFixture;
 beforeEach(async () => void (f = await openFixture()));
@@ -20,36 +21,20 @@ it("a team's reads wait for each other, and for no other team's", async () => {
     return await list(query);
   });
   const begun = Array.from({ length: 20 }, () => f.call("ListAuditEntries"));
-  await expect.poll(() => inWork).toBe(gatewayLimits.readsOfTeam);
+  await expect.poll(() => inWork).toBe(listenerBounds.readsOfTeam);
   const other = await f.gateway.createApiKey((await f.gateway.addTeam("others")).id, "other");
   expect((await f.call("ListAuditEntries", {}, { secret: other.secret })).status).toBe(200);
   expect((await f.call("ListSandboxes", { page_size: 1 })).status).toBe(200);
   expect((await f.call("GetSandbox", { id: "none" })).status).toBe(404);
-  expect(inWork).toBe(gatewayLimits.readsOfTeam);
+  expect(inWork).toBe(listenerBounds.readsOfTeam);
   end.resolve();
   for (const { status } of await Promise.all(begun)) expect(status).toBe(200);
   expect(inWork).toBe(20);
   expect((await f.call("ListAuditEntries")).status).toBe(200);
 });
 
-it("a caller who leaves while in line does not read, and the next does", async () => {
-  const turns = new ReadTurns();
-  const here = new AbortController();
-  const leaving = new AbortController();
-  const inWork = [];
-  for (let read = 0; read < gatewayLimits.readsOfTeam; read += 1)
-    inWork.push(await turns.enter("team", here.signal));
-  const left = turns.enter("team", leaving.signal);
-  const next = turns.enter("team", here.signal);
-  leaving.abort();
-  inWork[0]?.();
-  inWork[0]?.();
-  await expect(left).rejects.toMatchObject({ code: "canceled" });
-  (await next)();
-});
-
 it("a read that is refused ends its turn", async () => {
-  for (let call = 0; call <= gatewayLimits.readsOfTeam; call += 1)
+  for (let call = 0; call <= listenerBounds.readsOfTeam; call += 1)
     expect((await f.call("ListAuditEntries", { page_token: "none" })).status).toBe(400);
 });
 

@@ -1,43 +1,25 @@
 /**
- * Turns of calls that read much: lists, audit entries, usage. They share the process's thread and its database, so a
- * team has a few of them in work at once, and the others wait in line: a read of another team is soon answered. How
- * many wait is bounded by the calls that a team may have under way (call-limits.ts). In memory, of one gateway.
+ * Which calls read much: lists, audit entries, usage. They share the process's thread and its database, so a team has a
+ * few of them in work at once, and the others wait in line. How many wait is bounded by the calls that a team may have
+ * under way (call-limits.ts).
  */
-import { Turns } from "@cloche/base";
-import { ClocheError } from "@cloche/protocol";
+import type { Interceptor } from "@connectrpc/connect";
+import { listenerBounds, TeamTurns } from "@cloche/base";
 import { SandboxService } from "@cloche/protocol/public";
 import { gatewayLimits } from "../limits.ts";
+import { callerKey } from "../rpc/caller.ts";
+import { callKey } from "./open-services.ts";
 
-interface TeamTurns {
-  readonly turns: Turns;
-  /** Reads in work or in line. */
-  reads: number;
-}
-
-export class ReadTurns {
-  readonly #teams = new Map<string, TeamTurns>();
-
-  /**
-   * Resolves when it is the team's turn to read, with a function that ends the turn and may be called twice. Throws
-   * `canceled` when the caller has left by then.
-   */
-  async enter(teamId: string, left: AbortSignal): Promise<() => void> {
-    const team = this.#teams.get(teamId) ?? { turns: new Turns(gatewayLimits.readsOfTeam), reads: 0 };
-    this.#teams.set(teamId, team);
-    team.reads += 1;
-    const endTurn = await team.turns.enter();
-    let hasLeft = false;
-    const leave = (): void => {
-      if (hasLeft) return;
-      hasLeft = true;
-      endTurn();
-      team.reads -= 1;
-      if (team.reads === 0) this.#teams.delete(teamId);
-    };
-    if (!left.aborted) return leave;
-    leave();
-    throw new ClocheError("canceled", "the client went away");
-  }
+/** Calls that read much wait for their team's turn, and keep it until the answer is made (CallUnderWay.endTurn). */
+export function readInTurn(): Interceptor {
+  const turns = new TeamTurns(listenerBounds.readsOfTeam);
+  return (next) => async (request) => {
+    const { method, message, signal, contextValues } = request;
+    const caller = contextValues.get(callerKey);
+    if (!request.stream && caller !== undefined && readsMuch(method.name, message))
+      contextValues.get(callKey).endTurn = await turns.enter(caller.teamId, signal);
+    return next(request);
+  };
 }
 
 /** Whether a call reads much. A short page waits for nobody: other parts of the service check keys with one. */

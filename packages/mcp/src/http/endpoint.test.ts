@@ -327,6 +327,17 @@ describe("requests", () => {
     stream.destroy();
   });
 
+  test("are answered for a team whose answers can be counted", async () => {
+    const teams: string[] = [];
+    await open({ watchAnswer: (_response, teamId) => void teams.push(teamId) });
+    const id = await openSession("key-a");
+    const stream = await openStream(id, "key-a");
+    expect((await ask(withKey("key-c"), initialize)).status).toBe(401);
+    expect((await ask(withKey("key-b"), list)).status).toBe(400);
+    expect(teams).toEqual(["key-a", "key-a", "key-b"]);
+    stream.destroy();
+  });
+
   test("of one team are bounded", async () => {
     await open({ limits: { requestsPerTeam: 1 } });
     const id = await openSession();
