@@ -16,12 +16,14 @@ export type Harm =
   | "chunks-down"
   | "early"
   | "messages"
-  | "signatures";
+  | "signatures"
+  | "lists";
 export interface Orders {
   harm: Harm;
   port: number;
   tlsPort: number;
   e2bPort: number;
+  gatewayPort: number;
   ca: string;
   sandboxId: string;
   baseDomain: string;
@@ -33,6 +35,9 @@ const orders = workerData as Orders;
 const moved = new Int32Array(orders.moved);
 const connections = 2;
 const jsonConnections = 8;
+/** Connections with lists that are not read, and lists on each. */
+const listConnections = 100;
+const pipelinedLists = 20;
 
 /** Sends `bytes` again and again, as fast as they are taken. */
 function sendForEver(socket: Socket, bytes: Buffer): void {
@@ -218,6 +223,26 @@ const harms: Record<Exclude<Harm, "messages">, () => void> = {
   },
   early() {
     for (let i = 0; i < connections; i += 1) ask(head("GET", atPort("/early"), "Connection: close"));
+  },
+  lists() {
+    const body = '{"page_size":1000}';
+    const list = head(
+      "POST",
+      "/cloche.public.v1.SandboxService/ListAuditEntries",
+      token,
+      "Content-Type: application/json",
+      `Content-Length: ${body.length}`,
+    );
+    const open: Socket[] = [];
+    const more = (): void => {
+      const socket = connect({ port: orders.gatewayPort, host: "127.0.0.1" }).pause();
+      socket.on("error", () => undefined);
+      socket.write((list + body).repeat(pipelinedLists), () => void Atomics.add(moved, 0, 1));
+      open.push(socket);
+      if (open.length > listConnections) open.shift()?.destroy();
+    };
+    for (let i = 0; i < listConnections; i += 1) more();
+    setInterval(more, 50);
   },
   signatures() {
     for (let i = 0; i < connections; i += 1) {

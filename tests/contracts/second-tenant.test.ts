@@ -1,7 +1,7 @@
 /**
  * What a second tenant gets while one tenant does harm in the process that all share (SECURITY.md, A bad client harms
- * nobody else). The real edge, checkpoint routes and endpoint for E2B's clients run in this thread, the tenant who does
- * harm in another (one-tenant.ts). Measured is the processor time of this thread for each answer that the second tenant
+ * nobody else). The real gateway, edge, checkpoint routes and endpoint for E2B's clients run in this thread, the tenant
+ * who does harm in another (one-tenant.ts). Measured is the processor time of this thread for each answer that the second tenant
  * gets, as a multiple of the same without harm. Other work of the computer does not count.
  */
 import { randomBytes } from "node:crypto";
@@ -20,6 +20,7 @@ import { Sandboxes } from "../../packages/e2b/src/envd/sandboxes.ts";
 import { sandboxA, sandboxB } from "../../packages/edge/src/testing/fake-gateway.ts";
 import { baseDomain, Rig } from "../../packages/edge/src/testing/rig.ts";
 import { signToken, testKeys } from "../../packages/host/src/testing/data-plane-caller.ts";
+import { type GatewayFixture, openFixture } from "../../packages/gateway/src/testing/gateway-fixture.ts";
 import { FakeWorld } from "../../packages/host/src/testing/fake-world.ts";
 import type { Harm, Orders } from "./one-tenant.ts";
 
@@ -28,12 +29,15 @@ const messagesBytes = 20_000 * 7;
 /** An answer may cost this many times more than without harm. Defended it is 1 to 15 times, undefended 100 and more. */
 const most = 40;
 const keysUsed = 20_000;
+const auditEntries = 1_000;
 const agent = new Agent({ keepAlive: true });
 let world: FakeWorld;
 let rig: Rig;
 let e2b: Server;
+let gateway: GatewayFixture;
 
 beforeAll(async () => {
+  gateway = await openFixture();
   world = await FakeWorld.open();
   await world.start();
   await hostClient().setVerificationKeys(testKeys);
@@ -52,7 +56,20 @@ afterAll(async () => {
   e2b.close();
   await rig[Symbol.asyncDispose]();
   await world.close();
+  await gateway.close();
 });
+
+/** A team with a long audit log; its key. */
+async function addTeamWithEntries(name: string): Promise<string> {
+  const { id: teamId } = await gateway.gateway.addTeam(name);
+  const { secret } = await gateway.gateway.createApiKey(teamId, "key");
+  const same = { teamId, actor: "key-a", action: "sandbox.create", subject: "sbx-a", result: "ok" };
+  for (let at = 0; at < auditEntries; at += 1) {
+    const own = { id: `aud-${name}-${at}`, atMs: Date.now() + at, requestId: `request-${at}` };
+    await gateway.database.audit.insert({ ...same, ...own, detail: "x".repeat(300) });
+  }
+  return secret;
+}
 
 const hostClient = () =>
   createClient(
@@ -84,17 +101,34 @@ function cpuMs(): number {
   return (user + system) / 1_000;
 }
 
-/** Asks as the second tenant until this thread has used `forMs`, or the harm is over; the time for each answer. */
-async function costOfAnswer(forMs: number, isOver = () => false): Promise<number> {
+/** Gets an answer as the second tenant. */
+type AskAsSecond = () => Promise<{ status: number }>;
+
+async function askEdge(): Promise<AskAsSecond> {
   const headers = await rig.bearer(sandboxA);
+  return () => rig.askPlain(`/sandboxes/${sandboxA}/v1/x`, { headers, agent });
+}
+
+async function askList(): Promise<AskAsSecond> {
+  const secret = await addTeamWithEntries("second");
+  return () => gateway.call("ListAuditEntries", { page_size: auditEntries }, { secret });
+}
+
+/** Asks until this thread has used `forMs`, or the harm is over; the time for each answer. */
+async function costOfAnswer(ask: AskAsSecond, forMs: number, isOver = () => false): Promise<number> {
   const began = cpuMs();
   let answers = 0;
   while (cpuMs() - began < forMs && !isOver()) {
-    const { status } = await rig.askPlain(`/sandboxes/${sandboxA}/v1/x`, { headers, agent });
-    expect(status).toBe(200);
+    expect((await ask()).status).toBe(200);
     answers += 1;
   }
   return (cpuMs() - began) / answers;
+}
+
+async function authorizationFor(harm: Harm): Promise<string> {
+  if (harm === "json") return `Bearer ${signToken(sandboxB)}`;
+  if (harm === "lists") return `Bearer ${await addTeamWithEntries("one")}`;
+  return (await rig.bearer(sandboxB)).authorization;
 }
 
 async function startHarm(harm: Harm, moved: SharedArrayBuffer): Promise<Worker> {
@@ -103,11 +137,11 @@ async function startHarm(harm: Harm, moved: SharedArrayBuffer): Promise<Worker> 
     port: rig.plainPort,
     tlsPort: rig.port,
     e2bPort: (e2b.address() as AddressInfo).port,
+    gatewayPort: gateway.listener.port,
     ca: rig.ca,
     baseDomain,
     sandboxId: sandboxB,
-    authorization:
-      harm === "json" ? `Bearer ${signToken(sandboxB)}` : (await rig.bearer(sandboxB)).authorization,
+    authorization: await authorizationFor(harm),
     moved,
   };
   const worker = new Worker(new URL("one-tenant.ts", import.meta.url), { workerData: orders });
@@ -136,15 +170,17 @@ it.each<[Harm, string]>([
   ["early", "endless 1xx answers of a port's server"],
   ["messages", "WebSocket messages of one byte, both ways"],
   ["signatures", "searches for the signer of an E2B URL"],
+  ["lists", "lists that are not read"],
 ])("%s: a second tenant is served during %s", async (harm) => {
-  await costOfAnswer(200);
-  const calm = await costOfAnswer(400);
+  const ask = await (harm === "lists" ? askList() : askEdge());
+  await costOfAnswer(ask, 200);
+  const calm = await costOfAnswer(ask, 400);
   const moved = new Int32Array(new SharedArrayBuffer(4));
   const worker = await startHarm(harm, moved.buffer);
   try {
     const isOver = (): boolean => harm === "messages" && Atomics.load(moved, 0) >= messagesBytes;
     const before = Atomics.load(moved, 0);
-    const harmed = await costOfAnswer(1_000, isOver);
+    const harmed = await costOfAnswer(ask, 1_000, isOver);
     expect(Atomics.load(moved, 0), "the harm went on").toBeGreaterThan(before);
     expect(harmed / calm).toBeLessThan(most);
   } finally {
