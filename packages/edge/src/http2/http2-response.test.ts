@@ -23,3 +23,19 @@ it("tells that it is closed, as an answer of HTTP/1.1 does, once the client rese
   await until(() => closes === 1);
   expect(answers[0]?.closed).toBe(true);
 });
+
+it("tells how much the client has not taken, as an answer of HTTP/1.1 does", async () => {
+  let answer: ServerResponse | undefined;
+  const neighbour = {
+    takes: () => true,
+    answer: (_request: unknown, response: ServerResponse) =>
+      void (answer = response).end("x".repeat(1_000_000)),
+  };
+  await using rig = await Rig.start({ neighbour });
+  using session = http2Client(rig, "api");
+  const stream = session.request({ ":path": "/", ":authority": `api.${baseDomain}` });
+  await until(() => answer !== undefined);
+  expect(answer?.writableLength).toBeGreaterThan(900_000);
+  stream.resume();
+  await until(() => answer?.writableLength === 0);
+});
