@@ -391,8 +391,8 @@ export const listenerDefences: readonly Defence[] = [
   {
     what: "answers to E2B's clients count for their team",
     file: "packages/e2b/src/api/api.ts",
-    find: "      heldAnswers.watch(response, teamId);\n",
-    replace: "      void heldAnswers;\n",
+    find: "heldAnswers.watch(response, teamId);",
+    replace: "void heldAnswers;",
     project: "unit",
     test: "packages/e2b/src/held-bodies.test.ts",
     named: "not read are counted",
