@@ -5,12 +5,12 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { guestNetwork } from "../../packages/host/src/artifacts/guest-network.ts";
+import { guestNetwork } from "@cloche/artifacts";
+import { run } from "@cloche/base/run";
 import type { NetworkLease } from "../../packages/host/src/drivers/network-slots.ts";
 import type { VmEnvironment } from "../../packages/host/src/drivers/qemu/environment.ts";
 import { prepareTap } from "../../packages/host/src/drivers/qemu/tap.ts";
 import { CONNECTIONS_PER_SLOT_MAX } from "../../packages/host/src/network/rules.ts";
-import { run } from "../../packages/host/src/sys/run.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { type Lab, openLab } from "./lab.ts";
 

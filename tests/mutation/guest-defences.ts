@@ -216,7 +216,7 @@ export const guestDefences: readonly Defence[] = [
   },
   {
     what: "a fork has a boot id of its own",
-    file: "packages/agent/src/host-calls/guest-service.ts",
+    file: "packages/agent/src/control/guest-service.ts",
     find: "const bootId = isFork || isOfTemplate ?",
     replace: "const bootId = isOfTemplate ?",
     project: "e2e",

@@ -401,7 +401,8 @@ export const listenerDefences: readonly Defence[] = [
     what: "streams of MCP wait where they are counted",
     file: "packages/mcp/src/http/exchange.ts",
     find: "      response.write(piece.value);\n",
-    replace: '      if (!response.write(piece.value)) await new Promise((resolve) => response.once("drain", resolve));\n',
+    replace:
+      '      if (!response.write(piece.value)) await new Promise((resolve) => response.once("drain", resolve));\n',
     project: "unit",
     test: "packages/mcp/src/http/exchange.test.ts",
     named: "where they are counted",

@@ -41,14 +41,10 @@ it("counts answers for the team of the key", async () => {
   const server = createServer((_request, response) => void response.end('{"sandboxes":[]}'));
   await once(server.listen(0, "127.0.0.1"), "listening");
   const mcpPort = await freePort();
-  const places = {
-    gateway_url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    edge_url: "https://127.0.0.1:1",
-    base_domain: "x.test",
-  };
-  const settings = { gatewayHost: "127.0.0.1", mcpPort, mcpHosts: [] };
+  const gatewayPort = (server.address() as AddressInfo).port;
+  const settings = { gatewayHost: "127.0.0.1", gatewayPort, baseDomain: "x.test", mcpPort, mcpHosts: [] };
   const gateway = { teamOfKey: async () => "team-1" };
-  const close = await startMcp(settings, { ...places, version: "0.0.0" }, gateway, "", silentLog);
+  const close = await startMcp(settings, { gateway, edgeUrl: "https://127.0.0.1:1", caCert: "" }, silentLog);
   await fetch(`http://127.0.0.1:${mcpPort}/mcp`, {
     method: "POST",
     headers: { authorization: "Bearer key" },

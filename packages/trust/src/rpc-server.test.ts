@@ -78,7 +78,8 @@ it("outlives calls of strangers that break, and prints nothing of them but short
   const gateway = await installation.gateway("g-1", 0, log);
   close.push(() => gateway.close());
   const session = connectHttp2(`https://${gateway.address}`, {
-    ...{ ca: installation.authority.certificate, checkServerIdentity: () => undefined },
+    ca: installation.authority.certificate,
+    checkServerIdentity: () => undefined,
   });
   session.on("error", () => undefined);
   close.push(() => session.destroy());
