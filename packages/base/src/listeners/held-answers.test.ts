@@ -14,7 +14,7 @@ import { HeldAnswers } from "./held-answers.ts";
 const mib = 1_048_576;
 /** More than the kernel takes of a connection. */
 const large = Buffer.alloc(16 * mib);
-const bounds = { teamBytes: 40 * mib, processBytes: 60 * mib };
+const teamBytes = 40 * mib;
 let held: HeldAnswers;
 let answered = 0;
 let server: Server | Http2Server;
@@ -40,8 +40,8 @@ class FakeAnswer extends EventEmitter {
 }
 
 /** Answers each request with 16 MiB; its path is the team's name. */
-async function listen(kind: "HTTP/1.1" | "HTTP/2"): Promise<number> {
-  held = new HeldAnswers(bounds);
+async function listen(kind: "HTTP/1.1" | "HTTP/2", processBytes: number): Promise<number> {
+  held = new HeldAnswers({ teamBytes, processBytes });
   const answer: RequestListener = (request, response) => {
     held.watch(response, request.url ?? "");
     response.end(large);
@@ -97,20 +97,20 @@ describe.each<["HTTP/1.1" | "HTTP/2", Ask]>([
   };
 
   it("gives way to newer ones of its team beyond the team's bound, and others' do not", async () => {
-    const port = await listen(kind);
+    const port = await listen(kind, 200 * mib);
     const other = await ask(port, "/other");
     const own = [await ask(port, "/team"), await ask(port, "/team"), await ask(port, "/team")];
-    expect(held.bytes).toBeLessThanOrEqual(bounds.teamBytes + large.length + mib);
+    expect(held.bytes).toBeLessThanOrEqual(teamBytes + large.length + mib);
     expect(await cut([other])).toEqual([]);
     expect(await cut(own)).toEqual([0]);
   });
 
   it("gives way beyond the bound of the process if its team holds most", async () => {
-    const port = await listen(kind);
+    const port = await listen(kind, 60 * mib);
     const first = await ask(port, "/a");
     const most = [await ask(port, "/b"), await ask(port, "/b")];
     const last = await ask(port, "/c");
-    expect(held.bytes).toBeLessThanOrEqual(bounds.processBytes);
+    expect(held.bytes).toBeLessThanOrEqual(60 * mib);
     expect(await cut([first, ...most, last])).toEqual([1]);
   });
 });
