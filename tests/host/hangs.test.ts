@@ -50,6 +50,28 @@ describe("a machine that hangs", () => {
     });
   }
 
+  it("whose programs hold all descriptors is saved by no call, and brought back from its disk with the reason", async () => {
+    const { sandboxId } = await lab.create();
+    await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; mkdir /root/many; sync");
+    // Of the host; each file takes two. The limit of a service may be a million.
+    execFileSync("prlimit", ["--pid", String(unitOf(lab, sandboxId).sandbox?.pid), "--nofile=1024:1024"]);
+    const hold = `import os, time
+held = []
+try:
+    while True: held.append(os.open("/root/many/%d" % len(held), os.O_CREAT))
+except OSError: time.sleep(600)`;
+    await lab.exec(sandboxId, "sh", "-c", 'setsid python3 -c "$0" > /dev/null 2>&1 & sleep 3', hold);
+    const image = join(lab.artifacts.pool.dir, "taken.img");
+    const files = { id: sandboxId, dir: join(lab.artifacts.pool.dir, "machines", sandboxId), diskImage: "" };
+    const hooks = { flush: async () => undefined, detachDisk: async () => undefined };
+    await expect(lab.driver.checkpointDisk(files, image, hooks)).rejects.toThrow(/as many files open/);
+    await expect
+      .poll(() => wordsOf(sandboxId), waits)
+      .toMatch(/^started again from its disk: its programs had as many files open/);
+    await expect.poll(() => lab.phase(sandboxId), waits).toBe("RUNNING");
+    expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+  });
+
   it("that stands still because the host froze it is left alone, and goes on", async () => {
     const { sandboxId } = await lab.create();
     await lab.exec(sandboxId, "sh", "-c", "echo alive > /run/note");

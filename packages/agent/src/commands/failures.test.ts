@@ -28,9 +28,9 @@ describe("notExecuted", () => {
     ["user", errno.ENOENT, "user", "invalid_argument", 'user: there is no such user in the sandbox: "bob"'],
     ["user", errno.ENOENT, "group", "invalid_argument", "there is no such group"],
     ["user", errno.EPERM, "", "internal", "could not be started"],
-    ["fork", errno.EAGAIN, "", "resource_exhausted", "another process"],
     ["exec", errno.ENOMEM, "", "resource_exhausted", "another process"],
-    ["pty", errno.EMFILE, "", "resource_exhausted", "another process"],
+    ["fork", errno.EAGAIN, "", "resource_exhausted", "more memory"],
+    ["pty", errno.EMFILE, "", "resource_exhausted", "another process now: too many files are open"],
     ["fork", errno.EIO, "", "internal", "could not be started"],
     ["lost", 0, "", "unavailable", "restarted"],
   ] as const)("throws for %s errno %i", (stage, number, text, code, message) => {

@@ -4,7 +4,8 @@ import type { SpawnError } from "../spawner/index.ts";
 
 const { errno } = constants;
 const missing: readonly number[] = [errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG];
-const exhausted: readonly number[] = [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE];
+const tooManyFiles: readonly number[] = [errno.EMFILE, errno.ENFILE];
+const exhausted: readonly number[] = [errno.EAGAIN, errno.ENOMEM, ...tooManyFiles];
 
 /** The exit code and the line on stderr that a shell gives for a program that cannot be executed. */
 export interface NotExecuted {
@@ -71,12 +72,14 @@ export function restarted(cause?: unknown): ClocheError {
   });
 }
 
-function noRoom(cause: unknown): ClocheError {
-  return new ClocheError(
-    "resource_exhausted",
-    "the sandbox cannot run another process now; stop some or give it more memory",
-    { resource: "quota", cause },
-  );
+function noRoom(cause: { errno: number }): ClocheError {
+  const what = tooManyFiles.includes(cause.errno)
+    ? "too many files are open; close some or stop a program"
+    : "stop some or give it more memory";
+  return new ClocheError("resource_exhausted", `the sandbox cannot run another process now: ${what}`, {
+    resource: "quota",
+    cause,
+  });
 }
 
 function whyNotExecutable(number: number): string {

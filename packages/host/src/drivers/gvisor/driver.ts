@@ -29,6 +29,7 @@ import {
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
+import { requireDescriptors } from "./descriptors.ts";
 import { MachineUnits } from "./machine-units.ts";
 import {
   memoryClassOf,
@@ -270,12 +271,14 @@ export class GvisorDriver implements MachineDriver, Freezer {
     hooks: SnapshotHooks,
   ): Promise<{ pauseMs: number }> {
     const unit = await this.#machines.living(files);
+    await requireDescriptors(unit.record.sandbox?.pid);
     await Promise.all([hooks.flush(), unit.writeBackDisk()]);
     return { pauseMs: await unit.cloneDisk(toImage) };
   }
 
   async swapDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<void> {
     const unit = await this.#machines.living(files);
+    await requireDescriptors(unit.record.sandbox?.pid);
     await unit.replaceDisk(toImage, () => hooks.detachDisk());
   }
 
@@ -286,6 +289,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     hooks: SnapshotHooks,
   ): Promise<SnapshotTimes> {
     const unit = await this.#machines.living(files);
+    await requireDescriptors(unit.record.sandbox?.pid);
     const madeWith = await this.#madeWith(unit.record);
     if (!options.stop) requireForkable(madeWith, await this.#madeWith());
     await allDone([hooks.flush(), noteMadeWith(into.dir, madeWith, options.stop)]);

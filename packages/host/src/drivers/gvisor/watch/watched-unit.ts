@@ -6,6 +6,7 @@ import type { CollectedMachine } from "./collect-watch.ts";
 import { endedForDisk, type MachineWithDisk } from "../../disk-watch.ts";
 import type { StormyMachine } from "./storm-watch.ts";
 import type { Unit } from "../unit.ts";
+import { usedUpDescriptors } from "../descriptors.ts";
 import { processLimit, withHeadroom } from "../unit-limits.ts";
 
 export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMachine, MachineWithDisk {
@@ -31,9 +32,13 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
     return this.#unit.mountPoint;
   }
 
-  healthy(timeoutMs: number): Promise<boolean> {
+  async healthy(timeoutMs: number): Promise<boolean> {
     const { agentHost, agentPort } = this.#unit.agent;
-    return agentAnswers(agentHost, agentPort, timeoutMs);
+    return (await agentAnswers(agentHost, agentPort, timeoutMs)) && !(await this.#lacksDescriptors());
+  }
+
+  async #lacksDescriptors(): Promise<boolean> {
+    return (await usedUpDescriptors(this.#unit.record.sandbox?.pid)) !== undefined;
   }
 
   get memory(): Memory {
@@ -89,7 +94,10 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
     await this.#hooks.keepStacks();
     // It may answer again by now.
     if (this.standsStill || (await this.healthy(LAST_CHECK_MS))) return;
-    await this.#end("the machine stopped answering");
+    const why = (await this.#lacksDescriptors())
+      ? "its programs had as many files open as the host allows"
+      : "the machine stopped answering";
+    await this.#end(why);
   }
 
   async endForDisk(): Promise<void> {
