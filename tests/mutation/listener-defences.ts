@@ -417,6 +417,15 @@ export const listenerDefences: readonly Defence[] = [
     named: "counts answers",
   },
   {
+    what: "the event loop turns between lists of a team",
+    file: "packages/base/src/team-turns.ts",
+    find: "await new Promise((resolve) => void setImmediate(resolve));",
+    replace: "void setImmediate;",
+    project: "unit",
+    test: "packages/base/src/team-turns.test.ts",
+    named: "event loop turns",
+  },
+  {
     what: "a team has few lists in work at once",
     file: "packages/gateway/src/http/read-turns.ts",
     find: "new TeamTurns(listenerBounds.readsOfTeam)",

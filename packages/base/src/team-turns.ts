@@ -9,7 +9,8 @@ interface OfTeam {
 
 /**
  * Turns for each team: of one team at most `most` callers are inside at once, and the others wait in line. For work
- * that takes the process's thread or memory, so that a team with much of it delays itself only.
+ * that takes the process's thread or memory, so that a team with much of it delays itself only. Before each
+ * caller's work the event loop turns.
  */
 export class TeamTurns {
   readonly #most: number;
@@ -28,6 +29,9 @@ export class TeamTurns {
     this.#teams.set(teamId, team);
     team.callers += 1;
     const endTurn = await team.turns.enter();
+    // The work may not wait for anything itself, as reads of SQLite: without this, one would follow the other before
+    // anything of another team is read.
+    await new Promise((resolve) => void setImmediate(resolve));
     let isOver = false;
     const leave = (): void => {
       if (isOver) return;

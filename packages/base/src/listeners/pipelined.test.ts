@@ -57,12 +57,28 @@ it("no request begins while an answer is not read", async () => {
     response.end(Buffer.alloc(16 * 1_048_576));
   });
   socket.pause();
-  socket.write(get("/").repeat(20));
+  socket.write(get("/").repeat(4));
   await expect.poll(() => begun).toBe(1);
   await new Promise((resolve) => setTimeout(resolve, 200));
   expect(begun).toBe(1);
   socket.resume();
-  await expect.poll(() => begun, { timeout: 10_000 }).toBe(20);
+  await expect.poll(() => begun, { timeout: 10_000 }).toBe(4);
+});
+
+it("the event loop turns between requests", async () => {
+  const begunIn: number[] = [];
+  let loopTurn = 0;
+  let isOver = false;
+  const count = (): void => void setImmediate(() => ((loopTurn += 1), isOver || count()));
+  await connected((_request, response) => {
+    begunIn.push(loopTurn);
+    response.end();
+  });
+  count();
+  socket.write(get("/").repeat(20));
+  await expect.poll(() => begunIn.length).toBe(20);
+  isOver = true;
+  expect(new Set(begunIn).size).toBe(20);
 });
 
 it("more requests than may wait end the connection", async () => {

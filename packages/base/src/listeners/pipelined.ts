@@ -19,8 +19,8 @@ export function answerInTurn(server: Server, most: number = listenerBounds.pipel
     response.once("close", () => {
       const next = waiting.get(socket)?.shift();
       if (next === undefined) waiting.delete(socket);
-      // After a last answer the connection ends.
-      else if (socket.writable) next();
+      // After a last answer the connection ends. Others are read in between: answers may wait for nothing.
+      else if (socket.writable) setImmediate(next);
     });
     emit("request", request, response);
   }
