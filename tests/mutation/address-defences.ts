@@ -86,4 +86,13 @@ export const addressDefences: readonly Defence[] = [
     test: "packages/edge/src/routing/port-access.test.ts",
     named: "for the sandboxes of others",
   },
+  {
+    what: "a request that makes what routes it throw does not end the process",
+    file: "packages/edge/src/edge.ts",
+    find: "queueMicrotask(() => this.#enterRoute(exchange));",
+    replace: "queueMicrotask(() => this.#route(exchange));",
+    project: "unit",
+    test: "packages/edge/src/routing/neighbour.test.ts",
+    named: "goes on, where a request",
+  },
 ];

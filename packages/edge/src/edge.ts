@@ -248,7 +248,7 @@ class EdgeServer implements Edge {
     this.#open += 1;
     this.#held.add(exchange);
     // Only after the caller has stored the exchange.
-    queueMicrotask(() => this.#route(exchange));
+    queueMicrotask(() => this.#enterRoute(exchange));
     return exchange;
   }
 
@@ -262,6 +262,15 @@ class EdgeServer implements Edge {
       expectsContinue,
       request.isUpgrade ? Buffer.alloc(0) : undefined,
     );
+  }
+
+  /** Nobody else catches: a request must not end the process. */
+  #enterRoute(exchange: Exchange): void {
+    try {
+      this.#route(exchange);
+    } catch (error) {
+      exchange.fail(ClocheError.from(error));
+    }
   }
 
   #route(exchange: Exchange): void {

@@ -43,6 +43,17 @@ it("gives it requests of HTTP/2 too, and cuts an answer that breaks off", async 
   await expect(replyOf(broken)).rejects.toThrow("INTERNAL_ERROR");
 });
 
+it("answers 500, and goes on, where a request makes what routes it throw", async () => {
+  const takes = (): boolean => {
+    throw new TypeError("Invalid URL");
+  };
+  await using rig = await Rig.start({ neighbour: { ...neighbour, takes } });
+  for (let count = 0; count < 2; count += 1) expect((await rig.ask({ path: "/v1/store" })).status).toBe(500);
+  using session = http2Client(rig);
+  const stream = session.request({ ":path": "/v1/store", ":authority": rig.host() });
+  expect((await replyOf(stream)).status).toBe(500);
+});
+
 it("has no neighbour unless one is given", async () => {
   await using rig = await Rig.start();
   expect((await rig.ask({ path: "/", headers: { host: `api.${baseDomain}` } })).status).toBe(404);
