@@ -11,7 +11,7 @@
 #define STATE_MAX 256
 #define PROBE "probe-"
 
-enum wish { look, freeze, thaw };
+enum wish { count_only, freeze, thaw };
 
 // Directory with the groups of machines: the root of the freezer's tree (v1) or of the only tree (v2).
 static int tree = -1;
@@ -42,11 +42,11 @@ static int read_state(int group, char state[STATE_MAX]) {
 static int is_frozen(const char *state) { return is_v2 ? strstr(state, "frozen 1") != NULL : strncmp(state, "FROZEN", 6) == 0; }
 
 static void write_state(int group, enum wish wish) {
-  static int said; // A repeated failure is reported once.
+  static int reported; // A repeated failure is reported once.
   const char *text = is_v2 ? (wish == freeze ? "1" : "0") : (wish == freeze ? "FROZEN" : "THAWED");
   int fd = openat(group, is_v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY | O_CLOEXEC);
-  if ((fd < 0 || write(fd, text, strlen(text)) < 0) && errno != ENOENT && errno != ENODEV && errno != said)
-    fprintf(stderr, "%s a machine: %s\n", wish == freeze ? "freezing" : "thawing", strerror(said = errno));
+  if ((fd < 0 || write(fd, text, strlen(text)) < 0) && errno != ENOENT && errno != ENODEV && errno != reported)
+    fprintf(stderr, "%s a machine: %s\n", wish == freeze ? "freezing" : "thawing", strerror(reported = errno));
   if (fd >= 0) close(fd);
 }
 
@@ -89,4 +89,4 @@ static struct count visit_all(enum wish wish) {
 }
 
 struct count machines_freeze(int frozen) { return visit_all(frozen ? freeze : thaw); }
-struct count machines_count(void) { return visit_all(look); }
+struct count machines_count(void) { return visit_all(count_only); }

@@ -126,7 +126,7 @@ static void serve(struct client *client, const char *line) {
   dprintf(client->fd, "%d %lld %lld %d %d\n", getpid(), now_ms(), until, count.machines, count.frozen);
 }
 
-static void hear(struct client *client) {
+static void serve_client(struct client *client) {
   ssize_t n = read(client->fd, client->line + client->length, LINE_MAX - client->length);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (n > 0) client->length += (size_t)n;
@@ -162,7 +162,7 @@ static void loop(void) {
     if (ready <= 0) continue;
     if (polled[0].revents) let_in();
     for (int i = 0; i < CLIENTS_MAX; i++)
-      if (polled[i + 2].revents && clients[i].fd == polled[i + 2].fd) hear(&clients[i]);
+      if (polled[i + 2].revents && clients[i].fd == polled[i + 2].fd) serve_client(&clients[i]);
   }
 }
 

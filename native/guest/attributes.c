@@ -12,7 +12,7 @@ static bool is_users(const char *name) { return strncmp(name, "user.", 5) == 0 &
 
 void put_attributes(struct bytes *b, const char *path, bool follow) {
   char names[ATTRIBUTES_MAX], value[ATTRIBUTES_MAX];
-  size_t counted = b->size, told = 0;
+  size_t counted = b->size, returned = 0;
   uint32_t count = 0;
   put_u32(b, 0);
   ssize_t size = (follow ? listxattr : llistxattr)(path, names, sizeof names);
@@ -20,8 +20,8 @@ void put_attributes(struct bytes *b, const char *path, bool follow) {
     const char *name = names + at;
     if (!is_users(name)) continue;
     ssize_t n = (follow ? getxattr : lgetxattr)(path, name, value, sizeof value);
-    if (n < 0 || told + strlen(name) + (size_t)n > ATTRIBUTES_MAX) continue;
-    told += strlen(name) + (size_t)n;
+    if (n < 0 || returned + strlen(name) + (size_t)n > ATTRIBUTES_MAX) continue;
+    returned += strlen(name) + (size_t)n;
     put_string(b, name);
     put_u32(b, (uint32_t)n);
     put_raw(b, value, (size_t)n);

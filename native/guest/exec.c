@@ -296,7 +296,7 @@ void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope 
   }
 }
 
-void exec_tell_pid(struct init *in, struct exec *e) {
+void exec_report_pid(struct init *in, struct exec *e) {
   e->flags &= (uint8_t)~SPAWN_QUIET;
   send_started(in, e);
 }

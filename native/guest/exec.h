@@ -106,7 +106,7 @@ void exec_spawn(struct init *in, const struct frame *frame);
 struct exec *exec_find(struct init *in, uint32_t id);
 void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope scope);
 /* Tells the pid, now or as soon as the program runs, of one that was started without. */
-void exec_tell_pid(struct init *in, struct exec *e);
+void exec_report_pid(struct init *in, struct exec *e);
 /* A child of init was reaped. */
 void exec_reaped(struct init *in, pid_t pid, int status);
 /* A child of init was stopped: a launcher goes on. */

@@ -170,7 +170,7 @@ static void handle(struct init *in, const struct frame *frame) {
     case F_CREDIT: output_credit(in, &e->outputs[frame->flags == 2], take_u32(&c)); break;
     case F_SIGNAL: exec_signal(in, e, (int)take_u32(&c), frame->flags); break;
     case F_KILL: exec_kill(in, e); break;
-    case F_PID: exec_tell_pid(in, e); break;
+    case F_PID: exec_report_pid(in, e); break;
     case F_RESIZE: {
       struct winsize size = {0};
       size.ws_col = take_u16(&c);

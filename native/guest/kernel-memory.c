@@ -20,8 +20,8 @@
  * Time between looks at work without an entry, so that an entry does not count work of long before. Longer with more
  * processes.
  */
-#define LOOK_MS 200
-#define LOOK_MS_EACH 2
+#define CHECK_MS 200
+#define CHECK_MS_EACH 2
 /* For this long growth may belong to an ended process, which took memory until its last moment. */
 #define ENDED_MS 1000
 /* Slower growth is assigned to processes with many descriptors first, and not to those that work. */
@@ -111,7 +111,7 @@ static uint64_t *many_descriptors(const struct kernel_ledger *ledger, int proc_f
 static uint64_t ticks_since(uint64_t before, uint64_t now) { return before <= now ? now - before : now; }
 
 /* Updates the holders from `list`. Returns the work of each since the last look; the caller frees it. */
-static uint64_t *look_at_work(struct kernel_ledger *ledger, const struct process_list *list, kernel_spared spared, const void *context) {
+static uint64_t *check_work(struct kernel_ledger *ledger, const struct process_list *list, kernel_spared spared, const void *context) {
   struct holder *holders = calloc(list->count + 1, sizeof *holders);
   uint64_t *work = calloc(list->count + 1, sizeof *work);
   size_t count = 0;
@@ -129,7 +129,7 @@ static uint64_t *look_at_work(struct kernel_ledger *ledger, const struct process
   free(ledger->holders);
   ledger->holders = holders;
   ledger->count = count;
-  ledger->looked_ms = now_ms();
+  ledger->checked_ms = now_ms();
   return work;
 }
 
@@ -149,13 +149,13 @@ void kernel_forget_ended(struct kernel_ledger *ledger, const struct process_list
 
 void kernel_begin(struct kernel_ledger *ledger, int proc_fd) {
   ledger->in_use = kernel_memory(proc_fd);
-  ledger->entered_ms = ledger->looked_ms = now_ms();
+  ledger->entered_ms = ledger->checked_ms = now_ms();
 }
 
 static void enter_growth(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context) {
   struct process_list list = processes_read(proc_fd);
-  bool is_stale = now_ms() - ledger->looked_ms > 2 * WORK_MS;
-  uint64_t *work = look_at_work(ledger, &list, spared, context);
+  bool is_stale = now_ms() - ledger->checked_ms > 2 * WORK_MS;
+  uint64_t *work = check_work(ledger, &list, spared, context);
   uint64_t in_use = kernel_memory(proc_fd);
   if (is_stale) {
     nanosleep(&(struct timespec){0, WORK_MS * 1000000}, NULL);
@@ -166,7 +166,7 @@ static void enter_growth(struct kernel_ledger *ledger, int proc_fd, kernel_spare
       free(work);
       free(list.items);
       list = processes_read(proc_fd);
-      work = look_at_work(ledger, &list, spared, context);
+      work = check_work(ledger, &list, spared, context);
     }
   }
   uint64_t grown = in_use > ledger->in_use ? in_use - ledger->in_use : 0;
@@ -186,13 +186,13 @@ static void enter_growth(struct kernel_ledger *ledger, int proc_fd, kernel_spare
   ledger->ended = 0;
 }
 
-static void look_again(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context) {
+static void check_again(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context) {
   struct process_list list = processes_read(proc_fd);
-  free(look_at_work(ledger, &list, spared, context));
+  free(check_work(ledger, &list, spared, context));
   free(list.items);
 }
 
-uint64_t kernel_look(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context) {
+uint64_t kernel_check(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context) {
   uint64_t in_use = kernel_memory(proc_fd);
   if (in_use >= ledger->in_use + ENTRY_BYTES) {
     enter_growth(ledger, proc_fd, spared, context);
@@ -203,6 +203,6 @@ uint64_t kernel_look(struct kernel_ledger *ledger, int proc_fd, kernel_spared sp
     ledger->in_use = in_use;
     ledger->entered_ms = now_ms();
   }
-  if (now_ms() > ledger->looked_ms + LOOK_MS + LOOK_MS_EACH * (int64_t)ledger->count) look_again(ledger, proc_fd, spared, context);
+  if (now_ms() > ledger->checked_ms + CHECK_MS + CHECK_MS_EACH * (int64_t)ledger->count) check_again(ledger, proc_fd, spared, context);
   return in_use;
 }

@@ -24,7 +24,7 @@ struct kernel_ledger {
   size_t count;
   uint64_t in_use;  /* at the last entry */
   uint64_t garbage; /* of ended processes: the kernel frees it at its next collection, for which the host asks */
-  int64_t entered_ms, looked_ms; /* times of the last entry and of the last look at work */
+  int64_t entered_ms, checked_ms; /* times of the last entry and of the last look at work */
   /* Since the last entry: bytes of processes that ended and held much, and when the last of them ended. */
   uint64_t ended;
   int64_t ended_ms;
@@ -39,7 +39,7 @@ typedef bool (*kernel_spared)(const void *context, const struct process_list *li
 /* Begins the ledger. Memory in use now is assigned to no process. */
 void kernel_begin(struct kernel_ledger *ledger, int proc_fd);
 /* One look: enters the change since the last entry, which may take 50 ms. Returns the bytes in use. */
-uint64_t kernel_look(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context);
+uint64_t kernel_check(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context);
 /* Turns the memory of ended processes into garbage. `list`: the present processes. */
 void kernel_forget_ended(struct kernel_ledger *ledger, const struct process_list *list);
 /* Bytes assigned to a process. */

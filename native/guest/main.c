@@ -32,7 +32,7 @@
 #include "temporary.h"
 #include "wire.h"
 
-#define WORDS_MAX 256
+#define ARGS_MAX 256
 #define INIT_FD 3
 #define FILES_FD 4
 
@@ -47,28 +47,28 @@ _Noreturn static void fatal(const char *step) {
   _exit(72);
 }
 
-static bool read_options(int count, char **words, struct guest_options *o) {
+static bool read_options(int count, char **args, struct guest_options *o) {
   for (int i = 0; i + 1 < count; i += 2) {
-    char *value = words[i + 1];
-    if (strcmp(words[i], "--root") == 0) {
+    char *value = args[i + 1];
+    if (strcmp(args[i], "--root") == 0) {
       o->root = value;
-    } else if (strcmp(words[i], "--hostname") == 0) {
+    } else if (strcmp(args[i], "--hostname") == 0) {
       o->hostname = value;
-    } else if (strcmp(words[i], "--tmpfs") == 0 && o->tmpfs_count < MOUNTS_MAX) {
+    } else if (strcmp(args[i], "--tmpfs") == 0 && o->tmpfs_count < MOUNTS_MAX) {
       o->tmpfs[o->tmpfs_count++] = value;
-    } else if (strcmp(words[i], "--max-processes") == 0) {
+    } else if (strcmp(args[i], "--max-processes") == 0) {
       o->max_processes = (unsigned)strtoul(value, NULL, 10);
-    } else if (strcmp(words[i], "--memory-guard") == 0) {
+    } else if (strcmp(args[i], "--memory-guard") == 0) {
       o->memory_guard = strcmp(value, "on") == 0;
-    } else if (strcmp(words[i], "--container") == 0) {
+    } else if (strcmp(args[i], "--container") == 0) {
       o->container = strcmp(value, "on") == 0;
-    } else if (strcmp(words[i], "--user-namespace") == 0) {
+    } else if (strcmp(args[i], "--user-namespace") == 0) {
       o->user_namespace = strcmp(value, "on") == 0;
-    } else if ((strcmp(words[i], "--bind") == 0 || strcmp(words[i], "--bind-ro") == 0) && o->mount_count < MOUNTS_MAX) {
+    } else if ((strcmp(args[i], "--bind") == 0 || strcmp(args[i], "--bind-ro") == 0) && o->mount_count < MOUNTS_MAX) {
       char *middle = strchr(value, ':');
       if (!middle) return false;
       *middle = 0;
-      o->mounts[o->mount_count++] = (struct guest_mount){value, middle + 1, words[i][6] == '-'};
+      o->mounts[o->mount_count++] = (struct guest_mount){value, middle + 1, args[i][6] == '-'};
     } else {
       return false;
     }
@@ -77,7 +77,7 @@ static bool read_options(int count, char **words, struct guest_options *o) {
 }
 
 /* For a guest started ahead: the first frame brings its options. Until then it has only the agent's own root. */
-static int await_options(char *words[WORDS_MAX]) {
+static int await_options(char *args[ARGS_MAX]) {
   static struct feed feed; /* never freed: the options point into it */
   struct frame frame;
   for (int taken; (taken = take_frame(&feed, &frame)) != 1;) {
@@ -92,13 +92,13 @@ static int await_options(char *words[WORDS_MAX]) {
   if (frame.type != F_GUEST || feed.start != feed.size) return -1;
   struct cursor c = cursor_of(&frame);
   uint32_t count = take_u32(&c);
-  if (count > WORDS_MAX) return -1;
-  for (uint32_t i = 0; i < count; i++) words[i] = take_string(&c);
+  if (count > ARGS_MAX) return -1;
+  for (uint32_t i = 0; i < count; i++) args[i] = take_string(&c);
   return c.bad ? -1 : (int)count;
 }
 
 static int run_guest(int argc, char **argv) {
-  char *words[WORDS_MAX], **options_at = argv + 2;
+  char *args[ARGS_MAX], **options_at = argv + 2;
   int count = argc - 2;
   struct guest_options options = {0};
   /* Keep no descriptor of the agent: only our two sockets, our own image, and /dev/null as 0, 1 and 2. */
@@ -120,8 +120,8 @@ static int run_guest(int argc, char **argv) {
   for (int signal = 1; signal <= 64; signal++) sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 
   if (count == 0) {
-    options_at = words;
-    count = await_options(words);
+    options_at = args;
+    count = await_options(args);
   }
   if (!read_options(count, options_at, &options)) {
     errno = EINVAL;

@@ -35,24 +35,24 @@
 #define COLLECTED_MS 600
 /* More than one CPU can fill: measured 0.4 to 0.8 MiB a millisecond. */
 #define FILL_BYTES_PER_MS MIB
-#define LOOK_MIN_MS 5
-#define LOOK_MAX_MS 2000
+#define CHECK_MIN_MS 5
+#define CHECK_MAX_MS 2000
 #define DEATH_MS 50
 /* Without users' programs only file routes can fill memory, and slowly. */
 #define ASLEEP_MS 5000
 /* Time for a program to start, in which it cannot fill the margin. */
-#define FIRST_LOOK_MS 10
+#define FIRST_CHECK_MS 10
 /* Looks without programs before the guard sleeps: it need not be woken for each of several programs in a row. */
-#define AWAKE_LOOKS 3
+#define AWAKE_CHECKS 3
 #define PROCESSORS_MAX 8
 /* Pause while memory is short but all processes are small (a full tmpfs). */
-#define LOOK_IN_VAIN_MS 25
+#define CHECK_IN_VAIN_MS 25
 /* Memory of a killed process is freed at 4 to 6 MiB a millisecond. */
 #define FREE_BYTES_PER_MS (4 * MIB)
 #define FREE_LEAST_MS 40
 #define GROWTH (16 * MIB)
 /* Pause while more than half of the allowed tasks run. */
-#define LOOK_CROWDED_MS 50
+#define CHECK_CROWDED_MS 50
 /* Time for thousands of killed threads to end. */
 #define THINNING_MS 5000
 
@@ -101,12 +101,12 @@ static void pause_ms(int64_t ms) {
 }
 
 /* Waits until a program is about to start, ASLEEP_MS at most. True if one is. */
-static bool sleep_until_rung(struct memory_bell *bell, int heard) {
+static bool sleep_until_rung(struct memory_bell *bell, int seen_rings) {
   struct timespec time = {ASLEEP_MS / 1000, 0};
   __atomic_store_n(&bell->asleep, 1, __ATOMIC_SEQ_CST);
-  syscall(SYS_futex, &bell->rung, FUTEX_WAIT, heard, &time, NULL, 0);
+  syscall(SYS_futex, &bell->rung, FUTEX_WAIT, seen_rings, &time, NULL, 0);
   __atomic_store_n(&bell->asleep, 0, __ATOMIC_SEQ_CST);
-  return __atomic_load_n(&bell->rung, __ATOMIC_SEQ_CST) != heard;
+  return __atomic_load_n(&bell->rung, __ATOMIC_SEQ_CST) != seen_rings;
 }
 
 /* Processes and threads in the users' cgroup, which root can leave in gVisor; -1: not known. */
@@ -175,7 +175,7 @@ static uint64_t excess_now(const struct watch_state *g, uint64_t limit) {
 }
 
 /* Sent before the process dies, so that a caller waiting for its end knows the cause. */
-static void tell(const struct watch_state *g, const struct candidate *c) {
+static void report(const struct watch_state *g, const struct candidate *c) {
   struct bytes b = {0};
   size_t start = frame_open(&b, F_OUT_OF_MEMORY, 0, c->exec_id);
   put_u32(&b, (uint32_t)c->guest);
@@ -196,11 +196,11 @@ static bool grows_on(struct watch_state *g, uint64_t used, const struct census *
 
 /* Waits for the death: until then the process goes on making queues. */
 static void await_death(pid_t pid) {
-  for (int waited = 0; waited < DEATH_MS && kill(pid, 0) == 0; waited += LOOK_MIN_MS) pause_ms(LOOK_MIN_MS);
+  for (int waited = 0; waited < DEATH_MS && kill(pid, 0) == 0; waited += CHECK_MIN_MS) pause_ms(CHECK_MIN_MS);
 }
 
 static void kill_one(struct watch_state *g, const struct candidate *c) {
-  tell(g, c);
+  report(g, c);
   kill(c->process->pid, SIGKILL);
   g->killed[g->killed_count++ % REMEMBERED] = c->process->pid;
   if (c->in_kernel < WORTH_KILLING) return;
@@ -255,11 +255,11 @@ static bool kernel_is_far(const struct watch_state *g, int processors) {
 }
 
 /* One look. Returns the time to the next. */
-static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
+static int64_t check(struct watch_state *g, uint64_t *before, int processors) {
   g->promised = memory_promised();
   g->anonymous = anonymous_memory(g->proc_fd);
   if (!kernel_is_far(g, processors)) {
-    g->kernel_in_use = kernel_look(&g->kernel, g->proc_fd, is_ours, &g->search);
+    g->kernel_in_use = kernel_check(&g->kernel, g->proc_fd, is_ours, &g->search);
     g->kernel_read_ms = now_ms();
   }
   uint64_t used = g->anonymous + in_kernel_now(g), limit = g->promised + g->used_at_start;
@@ -268,8 +268,8 @@ static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
   bool freeing = now_ms() < g->freeing_until_ms && used < g->used_then + GROWTH;
   if (used < g->settled || !too_much || freeing) g->settled = used;
   if (too_much) {
-    if (may_be_collected(g, limit)) return LOOK_MIN_MS;
-    return freeing || kill_largest(g, used > g->settled + WORTH_KILLING) ? LOOK_MIN_MS : LOOK_IN_VAIN_MS;
+    if (may_be_collected(g, limit)) return CHECK_MIN_MS;
+    return freeing || kill_largest(g, used > g->settled + WORTH_KILLING) ? CHECK_MIN_MS : CHECK_IN_VAIN_MS;
   }
   g->over_since_ms = 0;
   if (now_ms() > g->freeing_until_ms) memset(g->killed, 0, sizeof g->killed); /* pids are used again */
@@ -277,7 +277,7 @@ static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
   uint64_t room = limit > used ? limit - used : 0, half = g->promised / 2, kernel = in_kernel_now(g);
   if (half - kernel < room) room = half - kernel;
   uint64_t ms = (room / (unsigned)processors + (grows ? 0 : MARGIN_BYTES)) / FILL_BYTES_PER_MS;
-  return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : (int64_t)ms;
+  return ms < CHECK_MIN_MS ? CHECK_MIN_MS : ms > CHECK_MAX_MS ? CHECK_MAX_MS : (int64_t)ms;
 }
 
 static void end_crowd(struct watch_state *g) {
@@ -296,7 +296,7 @@ static void end_crowd(struct watch_state *g) {
  * tries succeed, so a program that keeps trying keeps growing, and root can leave the group. Far above the limit it is killed.
  * Returns the time to the next look.
  */
-static int64_t look_at_tasks(struct watch_state *g, int64_t wait_ms) {
+static int64_t check_tasks(struct watch_state *g, int64_t wait_ms) {
   int limit = (int)process_limit_fitting(g->asked_processes), far = limit + limit / 2;
   int inside = tasks_in_group(g), about = tasks_of_all() - g->ours, tasks = inside > about ? inside : about;
   if (limit == 0 || tasks < limit / 2) return wait_ms;
@@ -306,7 +306,7 @@ static int64_t look_at_tasks(struct watch_state *g, int64_t wait_ms) {
     g->tasks_then = tasks;
     g->thinning_until_ms = now_ms() + THINNING_MS;
   }
-  return wait_ms < LOOK_CROWDED_MS ? wait_ms : LOOK_CROWDED_MS;
+  return wait_ms < CHECK_CROWDED_MS ? wait_ms : CHECK_CROWDED_MS;
 }
 
 static void *guard_memory(void *argument) {
@@ -326,15 +326,15 @@ static void *guard_memory(void *argument) {
   if (processors < 1) processors = 1;
   if (processors > PROCESSORS_MAX) processors = PROCESSORS_MAX;
   for (uint64_t before = 0;;) {
-    int heard = __atomic_load_n(&g->bell->rung, __ATOMIC_SEQ_CST);
+    int seen_rings = __atomic_load_n(&g->bell->rung, __ATOMIC_SEQ_CST);
     int held = __atomic_load_n(&g->bell->held, __ATOMIC_SEQ_CST);
-    int64_t wait_ms = look_at_tasks(g, look(g, &before, processors));
-    awake = tasks_in_group(g) != 0 || held != 0 ? AWAKE_LOOKS : awake - 1;
-    if (awake <= 0 && runs_outside(g)) awake = AWAKE_LOOKS;
+    int64_t wait_ms = check_tasks(g, check(g, &before, processors));
+    awake = tasks_in_group(g) != 0 || held != 0 ? AWAKE_CHECKS : awake - 1;
+    if (awake <= 0 && runs_outside(g)) awake = AWAKE_CHECKS;
     if (awake > 0) pause_ms(wait_ms);
-    else if (sleep_until_rung(g->bell, heard)) {
-      awake = AWAKE_LOOKS;
-      pause_ms(FIRST_LOOK_MS);
+    else if (sleep_until_rung(g->bell, seen_rings)) {
+      awake = AWAKE_CHECKS;
+      pause_ms(FIRST_CHECK_MS);
     }
   }
   return NULL;

@@ -265,9 +265,9 @@ static int read_fields(const struct tar_header *h, const struct tar_extras *x, s
 
 /* Bytes of data after the header. Some old programs give links and directories a size without data. */
 static uint64_t data_size(const struct tar_header *h, const struct tar_extras *x, char type) {
-  int64_t told = 0;
-  if (!x->has_size && (!tar_number(h->size, sizeof h->size, &told) || told < 0)) tar_invalid("an entry's size is none");
-  uint64_t size = x->has_size ? x->size : (uint64_t)told;
+  int64_t value = 0;
+  if (!x->has_size && (!tar_number(h->size, sizeof h->size, &value) || value < 0)) tar_invalid("an entry's size is none");
+  uint64_t size = x->has_size ? x->size : (uint64_t)value;
   if (size > INT64_MAX - TAR_BLOCK) tar_invalid("an entry's size is none");
   if (type == '1') return x->extended ? size : 0;
   return type >= '2' && type <= '6' ? 0 : size;

@@ -85,11 +85,11 @@ bool tar_number(const char *field, size_t room, int64_t *value) {
 }
 
 bool tar_checksum_right(const struct tar_header *h) {
-  int64_t sum = 0, signed_sum = 0, told;
+  int64_t sum = 0, signed_sum = 0, value;
   for (size_t i = 0; i < sizeof *h; i++) {
     bool inside = i >= offsetof(struct tar_header, checksum) && i < offsetof(struct tar_header, type);
     sum += inside ? ' ' : ((const uint8_t *)h)[i];
     signed_sum += inside ? ' ' : ((const signed char *)h)[i]; /* as some old programs counted */
   }
-  return tar_number(h->checksum, sizeof h->checksum, &told) && (told == sum || told == signed_sum);
+  return tar_number(h->checksum, sizeof h->checksum, &value) && (value == sum || value == signed_sum);
 }

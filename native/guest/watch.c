@@ -126,7 +126,7 @@ static void send_queue(struct watch *w) {
   if (is_last) remove_watch(w);
 }
 
-static void tell(struct watch *w, enum watch_event event, enum type type, const char *path, const char *from) {
+static void report(struct watch *w, enum watch_event event, enum type type, const char *path, const char *from) {
   if (w->queue.size > WATCH_QUEUE_MAX) {
     w->lost = true;
     return;
@@ -155,7 +155,7 @@ static enum type type_at(const char *path, bool is_directory) {
 }
 
 /* Watches the open directory `fd`. Named by the thread's own working directory, because the kernel takes no descriptor here. */
-static int hear(struct watch *w, int fd, struct watched *parent, const char *name, struct watched **out) {
+static int add_watch(struct watch *w, int fd, struct watched *parent, const char *name, struct watched **out) {
   if (w->tree.count >= WATCH_DIRECTORIES_MAX) return EMFILE;
   if (fchdir(fd) != 0) return errno;
   int wd = inotify_add_watch(w->fd, ".", MASK), error = wd < 0 ? errno : 0;
@@ -189,7 +189,7 @@ struct scan {
   struct watched *at; /* the directory that the walk is in; NULL: it could not be watched */
   struct watched **above;
   size_t depth, room;
-  bool tells;
+  bool reports;
 };
 
 static int scan_entry(void *context, int at, const char *name, unsigned char type) {
@@ -198,10 +198,10 @@ static int scan_entry(void *context, int at, const char *name, unsigned char typ
   struct stat st;
   char path[4096];
   if (is_temporary_name(name) || !s->at) return WALK_ON;
-  bool known = type != DT_UNKNOWN && type != DT_DIR && !s->tells;
+  bool known = type != DT_UNKNOWN && type != DT_DIR && !s->reports;
   if (known || fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return WALK_ON;
-  if (s->tells && watch_tree_path(s->at, w->path, name, path)) {
-    tell(w, EVENT_CREATED, type_of(st.st_mode), path, "");
+  if (s->reports && watch_tree_path(s->at, w->path, name, path)) {
+    report(w, EVENT_CREATED, type_of(st.st_mode), path, "");
     remember_seen(w, s->at->wd, name);
   }
   if (!S_ISDIR(st.st_mode) || st.st_dev == w->left_out[0] || st.st_dev == w->left_out[1]) return WALK_ON;
@@ -217,7 +217,7 @@ static int scan_enter(void *context, int at, const char *name) {
   }
   s->above[s->depth++] = s->at;
   struct watched *one = NULL;
-  int error = s->at ? hear(s->watch, at, s->at, name, &one) : 0;
+  int error = s->at ? add_watch(s->watch, at, s->at, name, &one) : 0;
   s->at = one;
   /* A directory that may not be read is left out; too many directories are an error. */
   return error == EMFILE ? error : 0;
@@ -238,8 +238,8 @@ static int scan_missed(void *context, const char *name, int error) {
 static const struct visitor scanner = {scan_entry, scan_enter, scan_leave, scan_missed};
 
 /* Watches everything below the open directory, which is watched already. Closes it. */
-static int scan_tree(struct watch *w, int fd, struct watched *root, bool tells) {
-  struct scan s = {.watch = w, .at = root, .tells = tells};
+static int scan_tree(struct watch *w, int fd, struct watched *root, bool reports) {
+  struct scan s = {.watch = w, .at = root, .reports = reports};
   int error = walk_tree(fd, &scanner, &s);
   free(s.above);
   return error;
@@ -250,23 +250,23 @@ static void scan_new(struct watch *w, const char *path, struct watched *parent, 
   struct watched *one;
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return;
-  int error = hear(w, fd, parent, name, &one);
+  int error = add_watch(w, fd, parent, name, &one);
   if (error) close(fd);
   else error = scan_tree(w, fd, one, true);
   if (error == EMFILE || error == E2BIG) w->lost = true;
 }
 
-static void tell_moved_away(struct watch *w) {
+static void report_moved_away(struct watch *w) {
   if (!w->moved.is_set) return;
   w->moved.is_set = false;
   struct watched *parent = watch_tree_find(&w->tree, w->moved.wd);
   struct watched *one = parent && w->moved.is_directory ? watch_tree_child(&w->tree, parent, w->moved.name) : NULL;
   if (one) watch_tree_remove(&w->tree, one, forget_wd, w);
-  tell(w, EVENT_DELETED, w->moved.is_directory ? TYPE_DIRECTORY : TYPE_FILE, w->moved.path, "");
+  report(w, EVENT_DELETED, w->moved.is_directory ? TYPE_DIRECTORY : TYPE_FILE, w->moved.path, "");
 }
 
 static void note_moved_away(struct watch *w, const struct inotify_event *e, const char *path) {
-  tell_moved_away(w);
+  report_moved_away(w);
   w->moved.is_set = true;
   w->moved.is_directory = e->mask & IN_ISDIR;
   w->moved.cookie = e->cookie;
@@ -277,7 +277,7 @@ static void note_moved_away(struct watch *w, const struct inotify_event *e, cons
 }
 
 /* A rename into the tree: from elsewhere in it, from outside, or from the place of our temporary files. */
-static void tell_moved_here(struct watch *w, const struct inotify_event *e, struct watched *at, const char *path) {
+static void report_moved_here(struct watch *w, const struct inotify_event *e, struct watched *at, const char *path) {
   bool is_directory = e->mask & IN_ISDIR;
   struct stat st;
   bool there = lstat(path, &st) == 0;
@@ -287,20 +287,20 @@ static void tell_moved_here(struct watch *w, const struct inotify_event *e, stru
     struct watched *parent = watch_tree_find(&w->tree, w->moved.wd);
     struct watched *one = parent && is_directory ? watch_tree_child(&w->tree, parent, w->moved.name) : NULL;
     if (one) watch_tree_move(one, at, e->name);
-    tell(w, EVENT_RENAMED, type, path, w->moved.path);
+    report(w, EVENT_RENAMED, type, path, w->moved.path);
     if (is_directory && w->recursive && !one) scan_new(w, path, at, e->name);
     return;
   }
-  tell(w, there && replacement_known(&st) ? EVENT_MODIFIED : EVENT_CREATED, type, path, "");
+  report(w, there && replacement_known(&st) ? EVENT_MODIFIED : EVENT_CREATED, type, path, "");
   if (is_directory && w->recursive) scan_new(w, path, at, e->name);
 }
 
 /* The root is gone or was moved: the watch ends. */
 static void end_with_root(struct watch *w) {
   if (w->over) return;
-  tell_moved_away(w);
-  if (!*w->only) tell(w, EVENT_DELETED, TYPE_DIRECTORY, w->path, "");
-  else if (w->only_exists) tell(w, EVENT_DELETED, TYPE_FILE, w->path, "");
+  report_moved_away(w);
+  if (!*w->only) report(w, EVENT_DELETED, TYPE_DIRECTORY, w->path, "");
+  else if (w->only_exists) report(w, EVENT_DELETED, TYPE_FILE, w->path, "");
   w->over = true;
 }
 
@@ -313,7 +313,7 @@ static void take_only(struct watch *w, const struct inotify_event *e) {
                            : e->mask & IN_ATTRIB ? EVENT_ATTRIBUTES
                                                  : EVENT_MODIFIED;
   w->only_exists = !went;
-  tell(w, event, e->mask & IN_ISDIR ? TYPE_DIRECTORY : TYPE_FILE, w->path, "");
+  report(w, event, e->mask & IN_ISDIR ? TYPE_DIRECTORY : TYPE_FILE, w->path, "");
 }
 
 /* Whether an event is below a directory whose rename has only its first half: the second half would have come before it. */
@@ -331,7 +331,7 @@ static void take_event(struct watch *w, const struct inotify_event *e) {
     return;
   }
   /* IN_MOVE_SELF comes between the two halves of a rename. */
-  if (!(e->mask & IN_MOVE_SELF) && is_of_moved(w, watch_tree_find(&w->tree, e->wd))) tell_moved_away(w);
+  if (!(e->mask & IN_MOVE_SELF) && is_of_moved(w, watch_tree_find(&w->tree, e->wd))) report_moved_away(w);
   struct watched *at = watch_tree_find(&w->tree, e->wd);
   if (!at) return;
   if (e->mask & (IN_IGNORED | IN_UNMOUNT)) {
@@ -345,7 +345,7 @@ static void take_event(struct watch *w, const struct inotify_event *e) {
   }
   if (e->len == 0) {
     /* About the directory itself, which its parent reports too. */
-    if (!at->parent && !*w->only && (e->mask & IN_ATTRIB)) tell(w, EVENT_ATTRIBUTES, TYPE_DIRECTORY, w->path, "");
+    if (!at->parent && !*w->only && (e->mask & IN_ATTRIB)) report(w, EVENT_ATTRIBUTES, TYPE_DIRECTORY, w->path, "");
     return;
   }
   char path[4096];
@@ -354,15 +354,15 @@ static void take_event(struct watch *w, const struct inotify_event *e) {
   if (strlen(e->name) >= sizeof w->moved.name || !watch_tree_path(at, w->path, e->name, path)) return;
   bool is_directory = e->mask & IN_ISDIR;
   if (e->mask & IN_MOVED_FROM) return note_moved_away(w, e, path);
-  if (e->mask & IN_MOVED_TO) return tell_moved_here(w, e, at, path);
+  if (e->mask & IN_MOVED_TO) return report_moved_here(w, e, at, path);
   if (e->mask & IN_CREATE) {
     if (was_seen(w, e->wd, e->name)) return;
-    tell(w, EVENT_CREATED, type_at(path, is_directory), path, "");
+    report(w, EVENT_CREATED, type_at(path, is_directory), path, "");
     if (is_directory && w->recursive) scan_new(w, path, at, e->name);
   } else if (e->mask & IN_DELETE) {
-    tell(w, EVENT_DELETED, is_directory ? TYPE_DIRECTORY : TYPE_FILE, path, "");
+    report(w, EVENT_DELETED, is_directory ? TYPE_DIRECTORY : TYPE_FILE, path, "");
   } else {
-    tell(w, e->mask & IN_ATTRIB ? EVENT_ATTRIBUTES : EVENT_MODIFIED, type_at(path, is_directory), path, "");
+    report(w, e->mask & IN_ATTRIB ? EVENT_ATTRIBUTES : EVENT_MODIFIED, type_at(path, is_directory), path, "");
   }
 }
 
@@ -393,7 +393,7 @@ static void read_events(struct watch *w) {
 }
 
 /* Reports renames whose second half did not come. Returns the time until the next is due in ms; -1: none waits. */
-static int tell_unpaired(void) {
+static int report_unpaired(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   int wait = -1;
@@ -405,7 +405,7 @@ static int tell_unpaired(void) {
       if (wait < 0 || PAIR_MS - waited < wait) wait = (int)(PAIR_MS - waited);
       continue;
     }
-    tell_moved_away(w);
+    report_moved_away(w);
     send_queue(w);
   }
   return wait;
@@ -424,7 +424,7 @@ _Noreturn static void *serve_watches(void *unused) {
       read_events(w);
       send_queue(w);
     }
-    wait = tell_unpaired();
+    wait = report_unpaired();
     unlock();
   }
 }
@@ -469,7 +469,7 @@ static int open_root(struct watch *w, const char *path) {
   int fd = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno;
   struct watched *root;
-  error = hear(w, fd, NULL, "", &root);
+  error = add_watch(w, fd, NULL, "", &root);
   close(fd);
   return error;
 }
@@ -488,7 +488,7 @@ static int prepare(struct watch *w, const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno;
   struct watched *root;
-  error = hear(w, fd, NULL, "", &root);
+  error = add_watch(w, fd, NULL, "", &root);
   if (error || !w->recursive) close(fd);
   else error = scan_tree(w, fd, root, false);
   return error;

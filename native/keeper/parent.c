@@ -86,12 +86,12 @@ static int stay(int report, const char *pid_file, const char *exit_file, const c
   if (command < 0) return 1;
   // The gofer exits with 0 once its sentry is gone, and may be reaped first: report the first process that ended otherwise.
   pid_t ended = 0;
-  int told = 0;
+  int reported = 0;
   for (;;) {
     int status;
     pid_t pid = waitpid(-1, &status, 0);
     if (pid < 0 && errno == EINTR) continue;
-    if (pid < 0) return ended && !told ? write_line(exit_file, "%d %d\n", ended, 0) : 0;
+    if (pid < 0) return ended && !reported ? write_line(exit_file, "%d %d\n", ended, 0) : 0;
     if (pid == command) {
       int code = exit_code(status);
       if (write(report, &code, sizeof code) < 0) errno = 0;
@@ -100,7 +100,7 @@ static int stay(int report, const char *pid_file, const char *exit_file, const c
       continue;
     }
     if (!ended) alarm(2);
-    if (!told && status != 0) told = !write_line(exit_file, "%d %d\n", pid, status);
+    if (!reported && status != 0) reported = !write_line(exit_file, "%d %d\n", pid, status);
     ended = pid;
   }
 }

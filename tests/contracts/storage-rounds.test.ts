@@ -205,7 +205,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
     const sweep = (nowMsOf = (): number => Date.now()): Promise<number> =>
       new StorageSweeper({
         blobs: plain,
-        words: namesOf(anyHost().hostId),
+        calls: namesOf(anyHost().hostId),
         log: silentLog,
         clock: { ...systemClock, nowMs: nowMsOf },
       }).sweep();

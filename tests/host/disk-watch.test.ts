@@ -41,16 +41,16 @@ it("ends the machine whose disk takes no more writes, when there is room, and no
     { id: "whole too", diskFailed: false, endForDisk: async () => void ended.push("whole too") },
   ];
   const watch = new DiskWatch(silentLog, () => hasRoom(pool()));
-  await watch.look(machines.slice(0, 3));
+  await watch.check(machines.slice(0, 3));
   expect(ended).toEqual([]);
 
   sh("dd if=/dev/zero of=small/filler bs=1M 2>/dev/null || true");
   sh("mkdir $(seq -f disk/%g 500); sync");
-  await watch.look(machines);
+  await watch.check(machines);
   expect(ended).toEqual([]);
 
   rmSync(join(dir, "small", "filler"));
-  await watch.look(machines);
+  await watch.check(machines);
   expect(ended).toEqual(["stuck", "virtual"]);
   expect(() => writeFileSync(join(mountPoint(), "now"), Buffer.alloc(MIB))).toThrow(/EROFS|EIO/);
 });

@@ -80,7 +80,7 @@ export const bounds: readonly Defence[] = [
     find: "await Promise.race([going, clock.sleep(patienceMs, ended.signal).catch(() => undefined)]);",
     replace: "await going;",
     project: "unit",
-    test: "packages/base/src/looks.test.ts",
+    test: "packages/base/src/polls.test.ts",
   },
   {
     what: "a tunnel to a port has a deadline",
@@ -463,7 +463,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "the memory guard does not sleep while a program runs that left its group",
     file: "native/guest/memory.c",
-    find: "if (awake <= 0 && runs_outside(g)) awake = AWAKE_LOOKS;",
+    find: "if (awake <= 0 && runs_outside(g)) awake = AWAKE_CHECKS;",
     replace: "(void)runs_outside;",
     project: "e2e",
     test: "tests/e2e/isolation-kernel.test.ts",
@@ -528,7 +528,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "more than the keeper tells of a machine's end",
     file: "packages/host/src/drivers/gvisor/watch/exit-watch.ts",
-    find: "this.#timer ??= setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();",
+    find: "this.#timer ??= setInterval(() => this.#checkAll(), CHECK_EVERY_MS).unref();",
     replace: "",
     project: "host",
     test: "tests/host/hangs.test.ts",

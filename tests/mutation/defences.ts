@@ -193,7 +193,7 @@ export const defences: readonly Defence[] = [
   {
     what: "memory that the kernel holds for a program is counted to it",
     file: "native/guest/memory.c",
-    find: "g->kernel_in_use = kernel_look(&g->kernel, g->proc_fd, is_ours, &g->search);",
+    find: "g->kernel_in_use = kernel_check(&g->kernel, g->proc_fd, is_ours, &g->search);",
     replace: "g->kernel_in_use = 0;",
     project: "e2e",
     test: "tests/e2e/kernel-memory.test.ts",

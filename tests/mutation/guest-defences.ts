@@ -87,7 +87,7 @@ export const guestDefences: readonly Defence[] = [
   {
     what: "users of a virtual machine have a user namespace",
     file: "packages/agent/src/spawner/native-guest.ts",
-    find: 'if (options.userNamespace === true) words.push("--user-namespace", "on");',
+    find: 'if (options.userNamespace === true) args.push("--user-namespace", "on");',
     replace: "",
     project: "guest",
     test: "tests/guest/confined.test.ts",

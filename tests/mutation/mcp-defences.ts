@@ -131,7 +131,7 @@ export const mcpDefences: readonly Defence[] = [
   {
     what: "of very many unknown arguments of a tool only some are looked up",
     file: "packages/mcp/src/tool-input.ts",
-    find: "field !== null && unknown.length < issuesTold",
+    find: "field !== null && unknown.length < issuesReported",
     replace: "field !== null",
     project: "unit",
     test: "packages/mcp/src/tool-input.test.ts",

@@ -59,8 +59,8 @@ export const runscDefences: readonly Defence[] = [
   {
     what: "a killed build of gVisor takes its compilers with it",
     file: "packages/artifacts/src/gvisor/go-tools.ts",
-    find: "run([...DIES_WITH_US, program, ...words]",
-    replace: "run([program, ...words]",
+    find: "run([...DIES_WITH_US, program, ...args]",
+    replace: "run([program, ...args]",
     project: "host",
     test: "tests/host/runsc.test.ts",
     named: "that is killed takes its compilers",

@@ -11,7 +11,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { sendJson } from "@cloche/base";
 import type { Order, OrderName, Orders } from "./orders.ts";
-import { tellWaiting } from "./tell-waiting.ts";
+import { reportWaiting } from "./report-waiting.ts";
 
 const socketPath = (home: string): string => join(home, "run", "control.sock");
 
@@ -90,12 +90,12 @@ export async function pingControl(home: string): Promise<boolean> {
 /** Asks the running service to stop, waits until it has stopped, and prints what takes long. False: no service is running. */
 export async function requestStop(home: string): Promise<boolean> {
   if (!(await pingControl(home))) return false;
-  const endTelling = tellWaiting(async () => {
+  const endReports = reportWaiting(async () => {
     // A service of an earlier release answers 404.
     const { waiting } = (await callControl(home, "GET", "/waiting", 5_000)) as { waiting?: string };
     return waiting;
   });
-  await callControl(home, "POST", "/stop?suspend=true", 600_000).finally(endTelling);
+  await callControl(home, "POST", "/stop?suspend=true", 600_000).finally(endReports);
   return true;
 }
 

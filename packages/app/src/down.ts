@@ -7,7 +7,7 @@ import { startService } from "./compose.ts";
 import { requestStop } from "./control-socket.ts";
 import { terminalProgress } from "./progress.ts";
 import { isOfRole, readStatus } from "./status-file.ts";
-import { tellWaiting } from "./tell-waiting.ts";
+import { reportWaiting } from "./report-waiting.ts";
 
 export async function down(config: Config): Promise<void> {
   const before = await readStatus(config.home);
@@ -35,7 +35,7 @@ export async function down(config: Config): Promise<void> {
   // The service was killed or crashed, and its machines may still run: adopt them once, to suspend them.
   const log = createLog({ level: config.logLevel, file: join(config.home, "log", "service.log") });
   const service = await startService(config, log, terminalProgress(), { serve: false });
-  await service.stop({ suspend: true }).finally(tellWaiting(async () => service.waiting()));
+  await service.stop({ suspend: true }).finally(reportWaiting(async () => service.waiting()));
   console.error("nothing was serving; what it had left running is suspended");
 }
 

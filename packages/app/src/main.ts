@@ -29,7 +29,7 @@ Of a cluster (docs/clusters.md):
   forget    another computer may join under that id: the one that had it is gone for good`;
 
 /** Errors whose message is enough for an operator; of other errors the stack is printed. */
-const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed", "StopFailed", "OrderFailed"]);
+const shownByMessage = new Set(["ClocheError", "SetupError", "StartFailed", "StopFailed", "OrderFailed"]);
 
 const exitCodes = { failure: 1, usage: 2, notRunning: 3, old: 100 } as const;
 
@@ -62,15 +62,15 @@ interface Options {
 const subcommands = new Set(["orphans adopt", "orphans delete", "teams create"]);
 
 /** Undefined: an option is wrong; the error was printed. */
-function readOptions(command: string | undefined, words: string[]): Options | undefined {
-  const rest = [...words];
+function readOptions(command: string | undefined, args: string[]): Options | undefined {
+  const rest = [...args];
   const name = takesName.has(command ?? "") ? rest.shift() : "";
   const teamAt = rest.indexOf("--team");
   const [, team = ""] = teamAt === -1 ? [] : rest.splice(teamAt, 2);
   const hoursAt = rest.indexOf("--hours");
   const [, text] = hoursAt === -1 ? [] : rest.splice(hoursAt, 2);
   const hours = hoursAt === -1 ? undefined : Number(text);
-  const unknown = rest.find((word) => !flags.has(word));
+  const unknown = rest.find((arg) => !flags.has(arg));
   if (unknown !== undefined) console.error(`unknown option ${unknown}\n${usage}`);
   else if (hours !== undefined && !(hours > 0 && hours <= hoursMax))
     console.error(`--hours must be a number above 0 and at most ${hoursMax}\n${usage}`);
@@ -86,8 +86,8 @@ async function main([first, ...rest]: string[]): Promise<number> {
   const [second = "", ...others] = rest;
   const isPair = subcommands.has(`${first} ${second}`);
   const command = isPair ? `${first} ${second}` : first;
-  const words = isPair ? others : rest;
-  const options = readOptions(command, words);
+  const args = isPair ? others : rest;
+  const options = readOptions(command, args);
   if (options === undefined) return exitCodes.usage;
   // What is made for sandboxes, base file systems for example, is read by other users there. Secrets have modes of their own.
   process.umask(0o022);
@@ -196,7 +196,7 @@ try {
 } catch (error) {
   // Compared by name, because only commands that can throw these errors load their modules.
   const { name, code } = error as { name?: string; code?: string };
-  const saysWhatToDo = toldByMessage.has(name ?? "") && code !== "internal";
+  const saysWhatToDo = shownByMessage.has(name ?? "") && code !== "internal";
   if (error instanceof ConfigError || saysWhatToDo || error instanceof AlreadyRunning) {
     console.error(`cloche: ${printableLines((error as Error).message)}`);
   } else {

@@ -41,8 +41,8 @@ export class Ownership {
     const { database, store, clock } = parts;
     const me = await whoAmI(parts);
     const ownership = new Ownership(parts, me);
-    const ofDatabase = await lookAt(database, me, clock.nowMs());
-    const ofStore = await lookAt(store, me, clock.nowMs()).catch(outOfReach);
+    const ofDatabase = await inspect(database, me, clock.nowMs());
+    const ofStore = await inspect(store, me, clock.nowMs()).catch(outOfReach);
     if (!(await claimPlace(database, ofDatabase, me))) throw quicker(database);
     try {
       if (ofStore !== "out of reach") await ownership.#claimStore(ofStore);
@@ -98,7 +98,7 @@ export class Ownership {
       const isOurs = await store.owned.ownerSeen(session, nowMs).catch(outOfReach);
       return isOurs === false ? await lostTo(store) : undefined;
     }
-    const found = await lookAt(store, this.#me, nowMs).catch((error: unknown) => {
+    const found = await inspect(store, this.#me, nowMs).catch((error: unknown) => {
       log.error({ err: error }, "checkpoint storage could not be claimed: checkpoints stay on the pool");
       if (error instanceof ClocheError && error.code === "failed_precondition")
         this.#parts.guard(error.message);
@@ -150,7 +150,7 @@ async function claimPlace({ owned }: Place, found: Owner | undefined, me: Owner)
 }
 
 /** The present owner. Throws if this service may not claim the place. */
-async function lookAt(place: Place, me: Owner, nowMs: number): Promise<Owner | undefined> {
+async function inspect(place: Place, me: Owner, nowMs: number): Promise<Owner | undefined> {
   const found = await place.owned.owner();
   const verdict = ownerVerdict(found, me, nowMs);
   if (found !== undefined && verdict === "theirs") throw isTheirs(place, found);

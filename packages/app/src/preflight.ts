@@ -163,12 +163,12 @@ async function checkSpace({ home, cache }: Config): Promise<Check> {
   while (!existsSync(place)) place = dirname(place);
   const { bavail, bsize } = await statfs(place);
   const free = bavail * bsize;
-  const words = `${(free / gib).toFixed(1)} GiB free for ${home}`;
-  if (free >= needed) return { name: "disk", state: "ok", found: words, remedy: "" };
+  const space = `${(free / gib).toFixed(1)} GiB free for ${home}`;
+  if (free >= needed) return { name: "disk", state: "ok", found: space, remedy: "" };
   return {
     name: "disk",
     state: "failed",
-    found: `${words}; ${hasPool ? "a" : "a first"} start needs ${needed / gib} GiB`,
+    found: `${space}; ${hasPool ? "a" : "a first"} start needs ${needed / gib} GiB`,
     remedy: "free some space, or set CLOCHE_HOME to a folder on a larger disk",
   };
 }

@@ -5,11 +5,11 @@ import { printBanner } from "./banner.ts";
 import { AlreadyRunning, pingControl } from "./control-socket.ts";
 import { isOfRole, readStatus } from "./status-file.ts";
 
-const lookMs = 200;
+const checkMs = 200;
 
 /** False: no service of this home is running. Throws AlreadyRunning for a part of a cluster. */
 export async function showRunning(config: Config): Promise<boolean> {
-  for (let isTold = false; await pingControl(config.home); isTold = true) {
+  for (let isReported = false; await pingControl(config.home); isReported = true) {
     const status = await readStatus(config.home);
     if (status !== undefined && isOfRole(status))
       throw new AlreadyRunning(`the ${status.role} of ${config.home} is running already`);
@@ -18,8 +18,8 @@ export async function showRunning(config: Config): Promise<boolean> {
       await printBanner(config, status);
       return true;
     }
-    if (!isTold) console.error(`a service of ${config.home} is starting or stopping; waiting for it`);
-    await sleep(lookMs);
+    if (!isReported) console.error(`a service of ${config.home} is starting or stopping; waiting for it`);
+    await sleep(checkMs);
   }
   return false;
 }

@@ -8,7 +8,7 @@ import { type Config, createLog, type Log } from "@cloche/base";
 import { openControlSocket } from "./control-socket.ts";
 import type { Orders } from "./orders.ts";
 import { type ProgressPrinter, terminalProgress } from "./progress.ts";
-import { tellWaiting } from "./tell-waiting.ts";
+import { reportWaiting } from "./report-waiting.ts";
 
 export interface Running {
   /** Resolves, with the reason, when the program must stop because another service has taken over. */
@@ -25,7 +25,7 @@ export interface Served<R extends Running> {
   /** Called when the program serves. */
   ready(running: R): Promise<void>;
   /** Called before anything in the home is changed; `tell` prints what it waits for. */
-  before?(tell: (text: string) => void): Promise<void>;
+  before?(report: (text: string) => void): Promise<void>;
 }
 
 /** Ends the process. */
@@ -39,11 +39,11 @@ export async function serve<R extends Running>(
   let running: R | undefined;
   const stop = (options: { suspend: boolean }): Promise<void> => {
     stopping ??= (async () => {
-      const endTelling = tellWaiting(async () => running?.waiting());
+      const endReports = reportWaiting(async () => running?.waiting());
       try {
         await running?.stop(options);
       } finally {
-        endTelling();
+        endReports();
         control.close();
       }
     })();

@@ -8,7 +8,7 @@ import { serve } from "./serve.ts";
 /** Serves in this process. SIGTERM and SIGINT end it and keep machines running; the control socket's stop suspends them. */
 export async function up(config: Config, { banner = true }: { banner?: boolean } = {}): Promise<void> {
   await serve<RunningService>(config, {
-    ...(config.hostInPod && { before: (tell) => waitForHome(config.home, tell) }),
+    ...(config.hostInPod && { before: (report) => waitForHome(config.home, report) }),
     start: (log, progress) => startService(config, log, progress),
     async ready({ status }) {
       if (banner) await printBanner(config, status);
@@ -17,6 +17,6 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
 }
 
 /** Waits for the lock of the home: a replaced pod may still be ending, and only one host at a time may adopt machines. */
-export async function waitForHome(home: string, tell: (text: string) => void): Promise<void> {
-  await holdHome(home, () => tell("another host of this home is still running; waiting for its end"));
+export async function waitForHome(home: string, report: (text: string) => void): Promise<void> {
+  await holdHome(home, () => report("another host of this home is still running; waiting for its end"));
 }

@@ -13,15 +13,15 @@ import { channel, type InnerTokenClaims, innerTokenHeader } from "@cloche/protoc
 import { boundHandshakeMessages } from "./listeners/handshake-messages.ts";
 
 /** The channel key, which edges get; derived from a machine's control secret. */
-export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.words.key);
+export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.labels.key);
 
-function derive(from: string | Uint8Array, word: string): Buffer {
-  return Buffer.from(hkdfSync("sha256", from, "", word, channel.keyBytes));
+function derive(from: string | Uint8Array, label: string): Buffer {
+  return Buffer.from(hkdfSync("sha256", from, "", label, channel.keyBytes));
 }
 
 /** The pre-shared key of the TLS handshake. */
 export const preSharedKeyOf = (channelKey: Uint8Array): Buffer =>
-  derive(channelKey, channel.words.preSharedKey);
+  derive(channelKey, channel.labels.preSharedKey);
 
 export interface ChannelAddress {
   host: string;
@@ -98,7 +98,7 @@ export class InnerTokens {
   readonly #key: Buffer;
 
   constructor(channelKey: Uint8Array) {
-    this.#key = derive(channelKey, channel.words.tokenKey);
+    this.#key = derive(channelKey, channel.labels.tokenKey);
   }
 
   sign(claims: InnerTokenClaims): string {

@@ -37,11 +37,11 @@ export function boundedLog(log: Log, bounds: LineBounds = strangersLines): Log {
     const count = leftOut.get(message);
     leftOut.set(message, (count ?? 0) + 1);
     if (count !== undefined) return;
-    const say = (): void => {
+    const report = (): void => {
       to[level]({ left_out: leftOut.get(message) }, `${message}: more lines like this were left out`);
       leftOut.delete(message);
     };
-    setTimeout(say, countedMs).unref();
+    setTimeout(report, countedMs).unref();
   };
   const over = (to: Log): Log => {
     const line = (level: Level) => (fields: object, message: string) => {

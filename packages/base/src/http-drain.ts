@@ -9,7 +9,7 @@ import type { Server, ServerResponse } from "node:http";
 import type { Http2Server, Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import net from "node:net";
 
-const lookEveryMs = 20;
+const checkEveryMs = 20;
 /** How long connections are still accepted that the kernel has established already. */
 const acceptMsMax = 1_000;
 
@@ -41,7 +41,7 @@ export class KeptConnections {
 export async function whenQuiet(isQuiet: () => boolean, graceMs: number): Promise<void> {
   const untilMs = performance.now() + graceMs;
   while (!isQuiet() && performance.now() < untilMs)
-    await new Promise((resolve) => setTimeout(resolve, lookEveryMs));
+    await new Promise((resolve) => setTimeout(resolve, checkEveryMs));
 }
 
 /**

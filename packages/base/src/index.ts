@@ -25,6 +25,6 @@ export * from "./owner.ts";
 export { parseAddress } from "./host-address.ts";
 export { eachPatiently } from "./each-patiently.ts";
 export { regularly } from "./regularly.ts";
-export { Looks } from "./looks.ts";
+export { Polls } from "./polls.ts";
 export { readLine } from "./read-line.ts";
 export { inStep, type Progress, SetupError } from "./setup-step.ts";

@@ -22,14 +22,14 @@ export interface LogFileLimits {
 }
 const defaultLimits: LogFileLimits = { bytes: 64 * 1024 * 1024, files: 5 };
 /** How often the name of the file is looked up. */
-const lookEveryMs = 5_000;
+const checkEveryMs = 5_000;
 
 export class LogFile {
   readonly #path: string;
   readonly #limits: LogFileLimits;
   #descriptor: number;
   #bytes: number;
-  #lookedAtMs = 0;
+  #checkedAtMs = 0;
   readonly #timer: NodeJS.Timeout;
   readonly #atExit = (): void => this.flush();
   #waiting = "";
@@ -82,8 +82,8 @@ export class LogFile {
   }
 
   #isGone(): boolean {
-    if (Date.now() - this.#lookedAtMs < lookEveryMs) return false;
-    this.#lookedAtMs = Date.now();
+    if (Date.now() - this.#checkedAtMs < checkEveryMs) return false;
+    this.#checkedAtMs = Date.now();
     return statSync(this.#path, { throwIfNoEntry: false })?.ino !== fstatSync(this.#descriptor).ino;
   }
 

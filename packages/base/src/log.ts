@@ -31,8 +31,8 @@ export function createLog(options: { level: LogLevel; file?: string }): Log {
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       hooks: {
-        logMethod(words, method, level) {
-          method.apply(this, words);
+        logMethod(args, method, level) {
+          method.apply(this, args);
           if (level >= warnLevel) file?.flush();
         },
         // Names and messages of sandboxes are in it, and operators read it on terminals.

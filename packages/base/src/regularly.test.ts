@@ -2,12 +2,12 @@ import { describe, expect, it } from "vitest";
 import { regularly } from "./regularly.ts";
 import { FakeClock } from "./testing/fake-clock.ts";
 
-async function begun(first: "now" | "later", look: () => unknown) {
+async function begun(first: "now" | "later", task: () => unknown) {
   const clock = new FakeClock();
   const stop = new AbortController();
   const failures: unknown[] = [];
   const failed = (error: unknown): unknown => failures.push(error);
-  const running = regularly({ everyMs: 10, first, clock, signal: stop.signal, failed }, look);
+  const running = regularly({ everyMs: 10, first, clock, signal: stop.signal, failed }, task);
   return { clock, failures, running, stop: () => stop.abort(new Error("over")) };
 }
 
@@ -39,14 +39,14 @@ describe("regularly", () => {
   });
 
   it("waits for the look that goes on when it ends, and is silent about its failure", async () => {
-    const look = Promise.withResolvers<void>();
-    const { failures, running, stop } = await begun("now", () => look.promise);
+    const task = Promise.withResolvers<void>();
+    const { failures, running, stop } = await begun("now", () => task.promise);
     let isOver = false;
     void running.then(() => (isOver = true));
     stop();
     await Promise.resolve();
     expect(isOver).toBe(false);
-    look.reject(new Error("stopped"));
+    task.reject(new Error("stopped"));
     await running;
     expect(failures).toEqual([]);
   });

@@ -13,13 +13,13 @@ export interface Regular {
 }
 
 /** Calls `look` again and again. Resolves when `signal` has aborted and the last look has ended; never throws. */
-export async function regularly(regular: Regular, look: () => unknown): Promise<void> {
+export async function regularly(regular: Regular, task: () => unknown): Promise<void> {
   const { everyMs, first, clock, signal, failed } = regular;
   const pause = () => clock.sleep(everyMs, signal).catch(() => undefined);
   if (first === "later") await pause();
   while (!signal.aborted) {
     try {
-      await look();
+      await task();
     } catch (error) {
       if (!signal.aborted) failed(error);
     }

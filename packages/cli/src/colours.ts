@@ -15,8 +15,8 @@ export function coloured(
 }
 
 /** The colour of a word for a state, status or result. */
-export function colourOfState(word: string): Colour | undefined {
-  if (/^(running|ok|visible)$/.test(word)) return "green";
-  if (/^(error|failed)/.test(word)) return "red";
-  return /ing$|^unknown/.test(word) ? "yellow" : undefined;
+export function colourOfState(state: string): Colour | undefined {
+  if (/^(running|ok|visible)$/.test(state)) return "green";
+  if (/^(error|failed)/.test(state)) return "red";
+  return /ing$|^unknown/.test(state) ? "yellow" : undefined;
 }

@@ -4,8 +4,8 @@ import { NotFoundError } from "./exit-codes.ts";
 const wholeId = /^sbx-[a-z0-9]{20}$/;
 
 /** Finds a sandbox by its id, its name or the beginning of its id. The word must match only one sandbox. */
-export async function findSandbox(cloche: Cloche, word: string, signal: AbortSignal): Promise<Sandbox> {
-  if (wholeId.test(word)) return cloche.get(word, { signal });
+export async function findSandbox(cloche: Cloche, nameOrId: string, signal: AbortSignal): Promise<Sandbox> {
+  if (wholeId.test(nameOrId)) return cloche.get(nameOrId, { signal });
   const matching = async (
     name: string | undefined,
     fits: (sandbox: Sandbox) => boolean,
@@ -16,28 +16,32 @@ export async function findSandbox(cloche: Cloche, word: string, signal: AbortSig
     return found;
   };
   // The service filters by the beginning of the name, so that few sandboxes are sent.
-  let found = await matching(word, ({ info }) => info.name === word);
-  if (found.length === 0 && /^sbx-./.test(word))
-    found = await matching(undefined, ({ id }) => id.startsWith(word));
+  let found = await matching(nameOrId, ({ info }) => info.name === nameOrId);
+  if (found.length === 0 && /^sbx-./.test(nameOrId))
+    found = await matching(undefined, ({ id }) => id.startsWith(nameOrId));
   if (found.length === 1) return found[0] as Sandbox;
   if (found.length === 0)
-    throw new NotFoundError(`there is no sandbox named ${JSON.stringify(word)}; see cloche ls`);
+    throw new NotFoundError(`there is no sandbox named ${JSON.stringify(nameOrId)}; see cloche ls`);
   throw new NotFoundError(
-    `${found.length} sandboxes are named ${JSON.stringify(word)}: ${found.map(({ id }) => id).join(", ")}; use an id`,
+    `${found.length} sandboxes are named ${JSON.stringify(nameOrId)}: ${found.map(({ id }) => id).join(", ")}; use an id`,
   );
 }
 
 /** Finds a checkpoint of the sandbox by its id or its name. A name must match only one checkpoint. */
-export async function findCheckpoint(sandbox: Sandbox, word: string, signal: AbortSignal): Promise<string> {
-  if (/^ckpt-[a-z0-9]{20}$/.test(word)) return word;
-  const found = (await sandbox.checkpoints.list({ signal })).filter(({ name }) => name === word);
+export async function findCheckpoint(
+  sandbox: Sandbox,
+  nameOrId: string,
+  signal: AbortSignal,
+): Promise<string> {
+  if (/^ckpt-[a-z0-9]{20}$/.test(nameOrId)) return nameOrId;
+  const found = (await sandbox.checkpoints.list({ signal })).filter(({ name }) => name === nameOrId);
   if (found.length === 1 && found[0] !== undefined) return found[0].id;
   if (found.length === 0) {
     throw new NotFoundError(
-      `the sandbox has no checkpoint named ${JSON.stringify(word)}; see cloche checkpoint ls`,
+      `the sandbox has no checkpoint named ${JSON.stringify(nameOrId)}; see cloche checkpoint ls`,
     );
   }
   throw new NotFoundError(
-    `${found.length} checkpoints are named ${JSON.stringify(word)}: ${found.map(({ id }) => id).join(", ")}; use an id`,
+    `${found.length} checkpoints are named ${JSON.stringify(nameOrId)}: ${found.map(({ id }) => id).join(", ")}; use an id`,
   );
 }

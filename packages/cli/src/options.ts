@@ -52,28 +52,28 @@ export function present<Fields extends object>(
 }
 
 /** Throws a UsageError with `example` if there is no command line after `--`. */
-export function requireCommand(words: readonly string[], example: string): string[] {
-  if (words.length === 0) throw new UsageError(`a command is missing; for example: ${example}`);
-  return [...words];
+export function requireCommand(args: readonly string[], example: string): string[] {
+  if (args.length === 0) throw new UsageError(`a command is missing; for example: ${example}`);
+  return [...args];
 }
 
 /**
  * Ends option parsing after `operands` operands, so that `exec box ls -l` needs no `--`: all further words belong to the command. Takes the
  * words after the subcommand; answers them with a `--` inserted if there was none.
  */
-export function separateCommand(words: readonly string[], command: Command, operands: number): string[] {
+export function separateCommand(args: readonly string[], command: Command, operands: number): string[] {
   const takesValue = new Set(
     command.options.filter((option) => option.required).flatMap(({ short, long }) => [short, long]),
   );
   let seen = 0;
-  for (let index = 0; index < words.length; index += 1) {
-    const word = words[index] as string;
-    if (word === "--") break;
-    if (takesValue.has(word)) index += 1;
-    else if (!word.startsWith("-") || word === "-") {
-      if (seen === operands) return [...words.slice(0, index), "--", ...words.slice(index)];
+  for (let index = 0; index < args.length; index += 1) {
+    const arg = args[index] as string;
+    if (arg === "--") break;
+    if (takesValue.has(arg)) index += 1;
+    else if (!arg.startsWith("-") || arg === "-") {
+      if (seen === operands) return [...args.slice(0, index), "--", ...args.slice(index)];
       seen += 1;
     }
   }
-  return [...words];
+  return [...args];
 }

@@ -4,8 +4,8 @@ import { failure, FakeService, otherId, sandboxId } from "./testing/fake-service
 test("a sandbox is named by id, name or the beginning of an id, where that is unambiguous", async () => {
   const service = new FakeService();
   service.sandboxes.push(service.sandbox(otherId, "other"));
-  for (const word of [sandboxId, "demo", "sbx-aaa"]) {
-    expect(JSON.parse((await service.run(["get", word, "--json"])).stdout)).toMatchObject({ id: sandboxId });
+  for (const arg of [sandboxId, "demo", "sbx-aaa"]) {
+    expect(JSON.parse((await service.run(["get", arg, "--json"])).stdout)).toMatchObject({ id: sandboxId });
   }
   expect(await service.run(["get", "sbx-"])).toMatchObject({ code: 4 });
   expect(await service.run(["get", "nobody"])).toMatchObject({
@@ -257,7 +257,7 @@ test("errors go to stderr with their own exit codes, as JSON where asked", async
 
 test("help has examples for every command that takes more than a name", async () => {
   const service = new FakeService();
-  for (const words of [
+  for (const args of [
     ["--help"],
     ["create", "--help"],
     ["exec", "--help"],
@@ -266,7 +266,7 @@ test("help has examples for every command that takes more than a name", async ()
     ["store", "set", "--help"],
     ["keys", "create", "--help"],
   ]) {
-    const { code, stdout } = await service.run(words);
+    const { code, stdout } = await service.run(args);
     expect(code).toBe(0);
     expect(stdout).toMatch(/Examples?:\n {2}\S*\s*.*cloche/);
   }
@@ -371,8 +371,8 @@ test("services from flags, a command line or a file", async () => {
     phase: "",
   };
   service.answers["PUT /v1/services/web"] = () => record;
-  const define = async (words: string[], stdin = ""): Promise<Record<string, unknown>> => {
-    expect(await service.run(["service", "define", "demo", "web", ...words], stdin)).toMatchObject({
+  const define = async (args: string[], stdin = ""): Promise<Record<string, unknown>> => {
+    expect(await service.run(["service", "define", "demo", "web", ...args], stdin)).toMatchObject({
       code: 0,
     });
     return service.sent("PUT /v1/services/web");

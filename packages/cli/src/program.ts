@@ -109,34 +109,34 @@ function inheritSettings(command: Command): void {
 }
 
 /** Puts `--` before the user's command line, so that its options are not parsed as options of cloche. */
-function separated(words: readonly string[], program: Command): string[] {
-  const json = words[0] === "--json" ? 1 : 0;
+function separated(args: readonly string[], program: Command): string[] {
+  const json = args[0] === "--json" ? 1 : 0;
   for (const [path, operands] of withCommandLine) {
-    if (!path.every((word, index) => words[json + index] === word)) continue;
+    if (!path.every((arg, index) => args[json + index] === arg)) continue;
     let command = program;
-    for (const word of path) command = command.commands.find((child) => child.name() === word) as Command;
+    for (const arg of path) command = command.commands.find((child) => child.name() === arg) as Command;
     const start = json + path.length;
-    return [...words.slice(0, start), ...separateCommand(words.slice(start), command, operands)];
+    return [...args.slice(0, start), ...separateCommand(args.slice(start), command, operands)];
   }
-  return [...words];
+  return [...args];
 }
 
 /** Runs one command line (without node and script); answers the exit code. Never throws. */
-export async function run(words: readonly string[], terminal: Terminal): Promise<number> {
+export async function run(args: readonly string[], terminal: Terminal): Promise<number> {
   let exitCode: number = exitCodes.done;
   const registry = createProgram({ terminal, setExitCode: (code) => (exitCode = code) });
   const { program } = registry;
   try {
-    if (words[0] === completeWord) {
-      await printCandidates(registry, words.slice(1));
+    if (args[0] === completeWord) {
+      await printCandidates(registry, args.slice(1));
       return exitCode;
     }
-    await program.parseAsync(separated(words, program), { from: "user" });
+    await program.parseAsync(separated(args, program), { from: "user" });
     return exitCode;
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? exitCodes.done : exitCodes.usage;
     if (terminal.signal.aborted) return exitCodes.interrupted;
-    printError(terminal, error, words.includes("--json"));
+    printError(terminal, error, args.includes("--json"));
     return exitCodeOf(error);
   }
 }

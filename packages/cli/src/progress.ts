@@ -2,7 +2,7 @@ import { printable } from "@cloche/protocol";
 import type { Terminal } from "./terminal.ts";
 
 const redrawEveryMs = 100;
-const columnsUnsaid = 80;
+const columnsDefault = 80;
 const columnsMin = 20;
 /** Moves to the beginning of the line and clears it. */
 const afresh = "\r\x1b[K";
@@ -28,7 +28,7 @@ export async function during<Answer>(
   const line = (): string => {
     const took = ` ${((performance.now() - beganAtMs) / 1_000).toFixed(1)} s`;
     // A wrapped line cannot be redrawn. Some terminals say that their width is 0.
-    const columns = Math.max(stderr.columns || columnsUnsaid, columnsMin);
+    const columns = Math.max(stderr.columns || columnsDefault, columnsMin);
     return `${afresh}${printable(phase()).slice(0, columns - took.length - 1)}${took}`;
   };
   stderr.write(line());

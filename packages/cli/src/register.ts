@@ -10,7 +10,7 @@ export interface Run {
   signal: AbortSignal;
   cloche: Cloche;
   /** Finds a sandbox by name, id or beginning of an id. */
-  sandbox(word: string): Promise<Sandbox>;
+  sandbox(nameOrId: string): Promise<Sandbox>;
 }
 
 /** Adds commands to the program. `act` wraps an action: it connects first, and sets the exit code that the action answers. */
@@ -21,11 +21,11 @@ export interface Registry {
 }
 
 /** An action that uses the service; answers an exit code, or nothing for 0. */
-export function act<Words extends unknown[]>(
+export function act<Args extends unknown[]>(
   registry: Registry,
-  action: (run: Run, ...words: Words) => Promise<number | void>,
-): (...words: [...Words, ...unknown[]]) => Promise<void> {
-  return async (...words) => {
+  action: (run: Run, ...args: Args) => Promise<number | void>,
+): (...args: [...Args, ...unknown[]]) => Promise<void> {
+  return async (...args) => {
     const { terminal, program } = registry;
     const cloche = await terminal.connect();
     const { signal } = terminal;
@@ -34,10 +34,10 @@ export function act<Words extends unknown[]>(
       json: program.opts<{ json?: boolean }>().json === true,
       signal,
       cloche,
-      sandbox: (word) => findSandbox(cloche, word, signal),
+      sandbox: (nameOrId) => findSandbox(cloche, nameOrId, signal),
     };
     try {
-      const code = await action(run, ...(words as unknown as Words));
+      const code = await action(run, ...(args as unknown as Args));
       if (code !== undefined) registry.setExitCode(code);
     } finally {
       await cloche.close();

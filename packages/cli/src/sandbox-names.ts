@@ -1,6 +1,6 @@
 import { ConflictError } from "./exit-codes.ts";
 import type { Run } from "./register.ts";
-import { shortState } from "./sandbox-words.ts";
+import { shortState } from "./sandbox-format.ts";
 
 /**
  * Refuses the name of another sandbox of the team, because the command finds sandboxes by name. The service itself

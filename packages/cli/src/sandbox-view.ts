@@ -2,7 +2,7 @@
 import { remedyOf } from "@cloche/protocol";
 import type { SandboxInfo } from "@cloche/sdk";
 import type { Run } from "./register.ts";
-import { ageOf, endOf, shortState, sizeOf, withShortStates } from "./sandbox-words.ts";
+import { ageOf, endOf, shortState, sizeOf, withShortStates } from "./sandbox-format.ts";
 import { printFields, printJson, printTable, type Terminal } from "./terminal.ts";
 
 /** Characters of a reason that a row of a list shows. */

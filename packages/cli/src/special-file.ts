@@ -2,7 +2,7 @@
 import type { Sandbox } from "@cloche/sdk";
 
 /** What is shown of a program's report. */
-const saidCharacters = 2_000;
+const outputCharacters = 2_000;
 
 interface Calls {
   signal: AbortSignal;
@@ -29,11 +29,12 @@ export async function writeInto(
   calls: Calls,
 ): Promise<void> {
   const command = ["sh", "-c", 'exec cat > "$1"', "sh", path];
-  let said = "";
+  let output = "";
   for await (const event of sandbox.execStreamBytes(command, { ...ofExec(calls), stdin: content })) {
-    if (event.type !== "exit") said = (said + Buffer.from(event.data).toString()).slice(0, saidCharacters);
+    if (event.type !== "exit")
+      output = (output + Buffer.from(event.data).toString()).slice(0, outputCharacters);
     else if (event.exit_code !== 0)
-      throw new Error(`cannot write into ${path}: ${said.trim() || "it was killed"}`);
+      throw new Error(`cannot write into ${path}: ${output.trim() || "it was killed"}`);
   }
 }
 

@@ -13,12 +13,12 @@ const environment = (): NodeJS.ProcessEnv => ({ ...process.env, LC_ALL: "C" });
 
 /** Resolves to tar's warnings of files that changed meanwhile. */
 async function succeeded(child: ChildProcess, what: string): Promise<string[]> {
-  let said = "";
-  child.stderr?.on("data", (chunk: Buffer) => (said = (said + chunk.toString()).slice(-2_000)));
+  let stderr = "";
+  child.stderr?.on("data", (chunk: Buffer) => (stderr = (stderr + chunk.toString()).slice(-2_000)));
   const [code] = (await once(child, "close")) as [number | null];
-  const lines = said.trim().split("\n");
+  const lines = stderr.trim().split("\n");
   if (code === 1 && lines.every((line) => isChange.test(line))) return lines;
-  if (code !== 0) throw new Error(`${what}: tar failed: ${said.trim() || `exit code ${code}`}`);
+  if (code !== 0) throw new Error(`${what}: tar failed: ${stderr.trim() || `exit code ${code}`}`);
   return [];
 }
 

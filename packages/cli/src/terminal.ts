@@ -3,7 +3,7 @@ import type { Readable, Writable } from "node:stream";
 import { printable, printableJson, printableLines } from "@cloche/protocol";
 import { ClocheSdkError, ClocheApiError, type Cloche } from "@cloche/sdk";
 import type { Connection } from "@cloche/sdk/node";
-import { withShortStates } from "./sandbox-words.ts";
+import { withShortStates } from "./sandbox-format.ts";
 import { type Colour, coloured, colourOfState, hasColours } from "./colours.ts";
 
 /** The streams and the service of one run of the CLI; tests pass fakes. */

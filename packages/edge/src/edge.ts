@@ -108,7 +108,7 @@ export interface Edge {
 }
 
 const sweepMs = 5_000;
-const heldLookMs = 250;
+const heldCheckMs = 250;
 
 function hostDataPlaneOf({ hostDataPlane: own }: EdgeOptions, relays: HostRelays | undefined): HostDataPlane {
   if (own !== undefined) return own;
@@ -143,7 +143,7 @@ class EdgeServer implements Edge {
   readonly #stopping = new AbortController();
   readonly #held: HeldBytes;
   #sweep: NodeJS.Timeout | undefined;
-  #heldLooks: NodeJS.Timeout | undefined;
+  #heldTimer: NodeJS.Timeout | undefined;
   readonly #kept = new KeptConnections();
   #open = 0;
   #isSynced = false;
@@ -382,8 +382,8 @@ class EdgeServer implements Edge {
       const neighbourPort = beside && (await this.#neighbourListener?.listen(beside.port, beside.address));
       this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
       this.#sweep.unref();
-      this.#heldLooks = setInterval(() => this.#held.look(), heldLookMs);
-      this.#heldLooks.unref();
+      this.#heldTimer = setInterval(() => this.#held.check(), heldCheckMs);
+      this.#heldTimer.unref();
       return { port, plainPort, neighbourPort };
     } catch (error) {
       await this.stop();
@@ -419,7 +419,7 @@ class EdgeServer implements Edge {
     await whenQuiet(() => this.#isQuiet(idleMs), graceMs);
     this.#stopping.abort();
     clearInterval(this.#sweep);
-    clearInterval(this.#heldLooks);
+    clearInterval(this.#heldTimer);
     this.#clients.closeAll();
     this.#http2.closeAll();
     this.#upstreams.close();

@@ -24,7 +24,7 @@ export class HeldBytes {
   readonly #limits: Limits;
   readonly #teamOf: (sandboxId: string) => string | undefined;
   readonly #exchanges = new Map<Exchange, Held>();
-  #looks = 0;
+  #rounds = 0;
 
   constructor(limits: Limits, teamOf: (sandboxId: string) => string | undefined) {
     this.#limits = limits;
@@ -32,7 +32,7 @@ export class HeldBytes {
   }
 
   add(exchange: Exchange): void {
-    this.#exchanges.set(exchange, { bytes: 0, mark: "", since: this.#looks });
+    this.#exchanges.set(exchange, { bytes: 0, mark: "", since: this.#rounds });
   }
 
   delete(exchange: Exchange): void {
@@ -40,13 +40,13 @@ export class HeldBytes {
   }
 
   /** Counts what is held, and cuts what is too much. */
-  look(): void {
-    this.#looks += 1;
+  check(): void {
+    this.#rounds += 1;
     const { heldOfSandbox, heldOfTeam, heldOfEdge } = this.#limits;
     const holders: [Exchange, Held][] = [];
     for (const [exchange, held] of this.#exchanges) {
       const now = heldBy(exchange);
-      if (now.mark !== held.mark) held.since = this.#looks;
+      if (now.mark !== held.mark) held.since = this.#rounds;
       Object.assign(held, now);
       if (held.bytes > 0) holders.push([exchange, held]);
     }

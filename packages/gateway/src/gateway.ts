@@ -281,7 +281,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       changeLog: database.changeLog,
       clock,
       log,
-      hear: (ids) => records.hear(ids),
+      onChanged: (ids) => records.refresh(ids),
       readAll,
     });
 
@@ -309,7 +309,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     enough.abort(isDelivered);
   }
 
-  const heard: FleetListener = {
+  const fleetListener: FleetListener = {
     synced(host) {
       table.hostChanged(host);
       comparison.synced(host);
@@ -389,7 +389,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       await lifecycle.start();
       reconciler.start();
       comparison.start();
-      await fleet.start(heard);
+      await fleet.start(fleetListener);
       leases?.start();
       await gatewayCount?.start();
       ownWatches?.start();

@@ -34,7 +34,7 @@ export const gatewayLimits = {
   removedKeepMs: 30 * 24 * 3_600_000,
   /** Automatic checkpoints: how often due ones are looked for, how many are read, how many are taken at once, and when
    *  one is tried again that failed or whose gateway is gone. */
-  checkpointLookMs: 15_000,
+  checkpointPollMs: 15_000,
   checkpointBatch: 100,
   checkpointsAtOnce: 4,
   checkpointRetryMs: 120_000,
@@ -60,13 +60,13 @@ export const gatewayLimits = {
   hostLeaseMs: 15_000,
   hostLostMs: 20_000,
   /** In a cluster the rows of all hosts are read this often. */
-  hostLookMs: 2_000,
+  hostPollMs: 2_000,
   /** Sandboxes of lost hosts: how often they are looked for, and how many at once. */
-  lostHostLookMs: 2_000,
+  lostHostPollMs: 2_000,
   lostHostBatch: 100,
   /** Moves off a draining host: how often they are looked for, how many are read, how many run at once for each host,
    *  and how long an image may take to be stored before its sandbox is resumed where it is. */
-  drainLookMs: 1_000,
+  drainPollMs: 1_000,
   drainBatch: 100,
   drainAtOnce: 4,
   drainStoreMs: 600_000,
@@ -118,10 +118,10 @@ export const gatewayLimits = {
   /** An operation's lease, where several gateways share a database: its length, how often it is renewed and expired
    *  leases are taken over, and when an operation is dropped whose lease could not be renewed. */
   operationLeaseMs: 10_000,
-  operationLookMs: 2_500,
+  operationPollMs: 2_500,
   operationHoldMs: 7_500,
   /** Changes by other gateways: how often they are looked for without a notification, and how many at once. */
-  changeLookMs: 1_000,
+  changePollMs: 1_000,
   changePage: 1_000,
   /** Records of one page, when all are read. */
   recordsPage: 200,

@@ -52,7 +52,7 @@ export interface Host {
   /** Answers the data plane's checkpoint and restore routes, which the edge passes on. */
   readonly dataPlane: HostDataPlane;
   /** Only on a host in a cluster. */
-  readonly lease?: Pick<HostLease, "generation" | "isHeld" | "word" | "wasLost" | "awaitsAdmission">;
+  readonly lease?: Pick<HostLease, "generation" | "isHeld" | "operatorState" | "wasLost" | "awaitsAdmission">;
   /** The class that this host registers with: hosts of equal class restore each other's memory. Empty: none. */
   memoryClass(): Promise<string>;
   /** The machines' part of the relay of edges' connections (relay/relay.ts); `keepAwake`: for an edge in this process. */
@@ -96,7 +96,7 @@ export function createHost(parts: HostParts): Host {
   const images = openImages(parts, checkpoints, () => member?.generation ?? 0);
   const operations: OperationParts = { ...basics, seeds, snapshots, groups, images };
   const uploads = images && new ImageUploads({ ...basics, images });
-  const sweeper = parts.cluster && new StorageSweeper({ ...parts, words: parts.cluster.names });
+  const sweeper = parts.cluster && new StorageSweeper({ ...parts, calls: parts.cluster.names });
   const { idle, samples, dozes } = watchesOf(parts, basics);
   hostMetrics({ ...basics, metrics, checkpoints });
   const recovered = Promise.withResolvers<void>();

@@ -2,7 +2,7 @@
 import type { Clock, Log, Metrics } from "@cloche/base";
 import type { CheckpointLimits } from "@cloche/protocol";
 import type { BlobStore } from "./blob/blob-store.ts";
-import type { CheckpointNames, SweepWords } from "./checkpoint/checkpoint-names.ts";
+import type { CheckpointNames, SweepCalls } from "./checkpoint/checkpoint-names.ts";
 import type { Templates } from "./disk/template.ts";
 import type { MachineDriver, Runtime } from "./drivers/driver.ts";
 import type { EgressControl } from "./network/egress-control.ts";
@@ -20,7 +20,7 @@ export interface ClusterParts {
   /** Freezes this host's machines when its lease is over: a `Guard`. */
   guard: LeaseGuard;
   /** The names of objects in storage. */
-  names: CheckpointNames & SweepWords;
+  names: CheckpointNames & SweepCalls;
 }
 
 export interface HostParts {

@@ -77,7 +77,7 @@ export class Member {
       // Before it admits, a gateway must be able to list the machines, though the host has not started.
       gate: startingGate(fence, () => this.isStarted || (this.#isLoaded && lease.awaitsAdmission)),
       admit: async (headers, ids) => {
-        fence.look(headers);
+        fence.check(headers);
         await this.#loaded.promise;
         await admissions.run("", () => admitOnce(ids));
       },

@@ -2,12 +2,12 @@ import { nearestName } from "@cloche/protocol";
 
 /** The known argument that was probably meant: another spelling, a few letters or a word away. Undefined: none is near. */
 export function nearestArgument(name: string, known: readonly string[]): string | undefined {
-  const word = plain(name.slice(0, 64));
+  const normalized = plain(name.slice(0, 64));
   const byPlain = new Map(known.map((one) => [plain(one), one]));
-  const near = nearestName(word, byPlain.keys(), Math.max(1, Math.floor(word.length / 3)));
+  const near = nearestName(normalized, byPlain.keys(), Math.max(1, Math.floor(normalized.length / 3)));
   if (near !== undefined) return byPlain.get(near);
-  if (word.length < 3) return undefined;
-  const within = known.find((one) => plain(one).includes(word) || word.includes(plain(one)));
+  if (normalized.length < 3) return undefined;
+  const within = known.find((one) => plain(one).includes(normalized) || normalized.includes(plain(one)));
   return within ?? known.find((one) => one.includes("_") && one.split("_")[0] === name.split("_")[0]);
 }
 

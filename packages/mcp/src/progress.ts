@@ -6,7 +6,7 @@ export class Progress {
   readonly #context: ServerContext;
   readonly #beganMs = Date.now();
   readonly #timer: NodeJS.Timeout | undefined;
-  #toldMs = 0;
+  #reportedMs = 0;
   #last = 0;
   #message: string;
 
@@ -18,9 +18,9 @@ export class Progress {
     this.#timer = setInterval(() => this.#send(), mcpLimits.progressMaxMs);
   }
 
-  tell(message: string): void {
+  report(message: string): void {
     this.#message = message;
-    if (this.#timer !== undefined && Date.now() - this.#toldMs >= mcpLimits.progressMinMs) this.#send();
+    if (this.#timer !== undefined && Date.now() - this.#reportedMs >= mcpLimits.progressMinMs) this.#send();
   }
 
   /** Stops all notifications: the answer must be the last message of a call. */
@@ -31,9 +31,9 @@ export class Progress {
   #send(): void {
     const progressToken = this.#context.mcpReq._meta?.progressToken;
     if (progressToken === undefined || this.#context.mcpReq.signal.aborted) return;
-    this.#toldMs = Date.now();
+    this.#reportedMs = Date.now();
     // Seconds since the call began; it must grow at each.
-    this.#last = Math.max(this.#last + 0.001, (this.#toldMs - this.#beganMs) / 1_000);
+    this.#last = Math.max(this.#last + 0.001, (this.#reportedMs - this.#beganMs) / 1_000);
     const message = this.#message.slice(-mcpLimits.progressMessageCharacters);
     const params = { progressToken, progress: Number(this.#last.toFixed(3)), message };
     // The client is gone; the signal of the call reports this.

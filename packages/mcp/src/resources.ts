@@ -20,7 +20,7 @@ import { sandboxIds } from "./sandbox-ids.ts";
 import { recordOf } from "./tools/sandbox-record.ts";
 import { textOf } from "./utf8.ts";
 
-interface Words {
+interface Args {
   name: string;
   template: string;
   title: string;
@@ -67,7 +67,7 @@ async function answered(
   uri: URL,
   variables: Record<string, string | string[]>,
   context: ServerContext,
-  read: Words["read"],
+  read: Args["read"],
 ): Promise<ReadResourceResult> {
   try {
     const names = Object.fromEntries(
@@ -87,7 +87,7 @@ async function answered(
   }
 }
 
-const sandboxResource = (cloche: Cloche): Words => ({
+const sandboxResource = (cloche: Cloche): Args => ({
   name: "sandbox",
   template: "cloche://{sandbox}",
   title: "A sandbox",
@@ -99,7 +99,7 @@ const sandboxResource = (cloche: Cloche): Words => ({
   },
 });
 
-const fileResource = (cloche: Cloche): Words => ({
+const fileResource = (cloche: Cloche): Args => ({
   name: "file",
   template: "cloche://{sandbox}/files/{+path}",
   title: "A file of a sandbox",
@@ -128,7 +128,7 @@ const fileResource = (cloche: Cloche): Words => ({
   },
 });
 
-const outputResource = (cloche: Cloche): Words => ({
+const outputResource = (cloche: Cloche): Args => ({
   name: "process-output",
   template: "cloche://{sandbox}/processes/{process}/output",
   title: "Output of a process",
@@ -146,7 +146,7 @@ const outputResource = (cloche: Cloche): Words => ({
   },
 });
 
-const logResource = (cloche: Cloche): Words => ({
+const logResource = (cloche: Cloche): Args => ({
   name: "service-logs",
   template: "cloche://{sandbox}/services/{service}/logs",
   title: "Log of a service",

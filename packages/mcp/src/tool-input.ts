@@ -13,7 +13,7 @@ import { nearestArgument } from "./nearest-argument.ts";
 type Json = Record<string, unknown>;
 
 /** Faults of one input that the answer names. */
-const issuesTold = 8;
+const issuesReported = 8;
 
 export function toolInput<Input extends z.ZodObject>(
   schema: Input,
@@ -28,7 +28,9 @@ export function toolInput<Input extends z.ZodObject>(
         const unknown: string[] = [];
         const parsed = schema.safeParse(given(schema, value ?? {}, unknown));
         if (unknown.length > 0) return { issues: unknown.map((message) => ({ message })) };
-        return parsed.success ? { value: parsed.data } : { issues: parsed.error.issues.slice(0, issuesTold) };
+        return parsed.success
+          ? { value: parsed.data }
+          : { issues: parsed.error.issues.slice(0, issuesReported) };
       },
     },
   };
@@ -46,7 +48,7 @@ function given(schema: z.core.$ZodType, value: unknown, unknown: string[]): unkn
     const known = Object.hasOwn(shape, name) ? shape[name] : undefined;
     if (names.length > 0 && known === undefined) {
       // A null stands for nothing: no client meant it. Of 50,000 names the nearest took seconds of all callers' time.
-      if (field !== null && unknown.length < issuesTold) unknown.push(unknownArgument(name, names));
+      if (field !== null && unknown.length < issuesReported) unknown.push(unknownArgument(name, names));
       return [];
     }
     if (field === null && !(known !== undefined && unwrapped(known) instanceof z.ZodUnknown)) return [];

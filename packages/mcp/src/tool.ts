@@ -17,7 +17,7 @@ export interface Call {
   /** Aborts when the client cancels the call or goes away. */
   signal: AbortSignal;
   /** A sandbox of the team by its id or name; throws `not_found` if there is none. */
-  sandbox(word: string): Promise<Sandbox>;
+  sandbox(nameOrId: string): Promise<Sandbox>;
   /** Begins progress notifications. Dispose it before the tool answers. */
   progress(message: string): Progress;
 }
@@ -33,7 +33,7 @@ const annotationsOf: Record<Effect, ToolAnnotations> = {
   "destroys-once": { readOnlyHint: false, destructiveHint: true, idempotentHint: true },
 };
 
-export interface ToolWords<Input extends z.ZodObject, Output extends z.ZodObject> {
+export interface ToolDefinition<Input extends z.ZodObject, Output extends z.ZodObject> {
   name: string;
   title: string;
   /** For a model: when to use it, units, limits, what comes back. */
@@ -50,10 +50,14 @@ export interface ToolWords<Input extends z.ZodObject, Output extends z.ZodObject
 export type Tool = (server: McpServer, cloche: Cloche) => void;
 
 export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(
-  words: ToolWords<Input, Output>,
+  definition: ToolDefinition<Input, Output>,
 ): Tool {
-  const { name, title, description, input, output, run } = words;
-  const annotations = { title, ...annotationsOf[words.effect], openWorldHint: words.openWorld ?? false };
+  const { name, title, description, input, output, run } = definition;
+  const annotations = {
+    title,
+    ...annotationsOf[definition.effect],
+    openWorldHint: definition.openWorld ?? false,
+  };
   const config = {
     title,
     description,
@@ -81,7 +85,7 @@ function callOf(cloche: Cloche, context: ServerContext): Call {
   return {
     cloche,
     signal,
-    sandbox: (word) => findSandbox(cloche, word, signal),
+    sandbox: (nameOrId) => findSandbox(cloche, nameOrId, signal),
     progress: (message) => new Progress(context, message),
   };
 }

@@ -18,7 +18,7 @@ export const channel = {
   group: "X25519",
   keyBytes: 32,
   /** Info texts of HKDF-SHA256, without salt. */
-  words: {
+  labels: {
     key: "cloche channel 1",
     preSharedKey: "cloche channel 1 tls",
     tokenKey: "cloche channel 1 token",

@@ -138,11 +138,11 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
       this.#unread += data.length;
       if (this.#unread > unreadBytes) this.#socket?.close(done);
     } else if (message[0] === channels.status) {
-      const told = JSON.parse(new TextDecoder().decode(data)) as ProcessInfo | { gap: Gap };
-      if ("gap" in told) {
-        at[told.gap.stream] = told.gap.to;
-        this.#events.push({ type: "gap", ...told.gap });
-      } else this.#events.push({ type: "exit", process: told });
+      const message = JSON.parse(new TextDecoder().decode(data)) as ProcessInfo | { gap: Gap };
+      if ("gap" in message) {
+        at[message.gap.stream] = message.gap.to;
+        this.#events.push({ type: "gap", ...message.gap });
+      } else this.#events.push({ type: "exit", process: message });
     }
     this.#wake?.();
   }

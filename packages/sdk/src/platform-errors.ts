@@ -3,7 +3,7 @@ import type { ClocheConnectionError } from "./errors.ts";
 type Kind = ClocheConnectionError["code"];
 
 /** Errors of the platforms, by code or words, with the remedy. Node, Bun and Deno use different words. */
-const remedies: [said: RegExp, kind: Kind, remedy: () => string][] = [
+const remedies: [pattern: RegExp, kind: Kind, remedy: () => string][] = [
   [
     /HAS_EXPIRED|NOT_YET_VALID|certificate has expired|not valid yet|NotValidYet/i,
     "untrusted",
@@ -33,8 +33,8 @@ const remedies: [said: RegExp, kind: Kind, remedy: () => string][] = [
 ];
 
 /** The kind of an error of the platform, by its code and words, and what to do. */
-export function remedyOf(words: string): [Kind, remedy: string] {
-  const [, kind, remedy] = remedies.find(([said]) => said.test(words)) ?? [];
+export function remedyOf(message: string): [Kind, remedy: string] {
+  const [, kind, remedy] = remedies.find(([pattern]) => pattern.test(message)) ?? [];
   return kind === undefined || remedy === undefined
     ? ["unreachable", "check that the service runs (`npm start`) and that CLOCHE_URL is where it is"]
     : [kind, remedy()];

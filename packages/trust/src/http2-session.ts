@@ -72,8 +72,8 @@ export class Http2Session {
       session.once("connect", () => resolve());
       const failed = (cause?: unknown): void => {
         const why = cause instanceof Error ? `: ${cause.message}` : "";
-        const words = `${this.authority} cannot be reached${why}`;
-        reject(new ConnectError(words, Code.Unavailable, undefined, undefined, cause));
+        const message = `${this.authority} cannot be reached${why}`;
+        reject(new ConnectError(message, Code.Unavailable, undefined, undefined, cause));
       };
       session.on("error", failed).once("close", failed);
     });

@@ -31,8 +31,8 @@ export class JoinTokens {
   issue(role: Role, lifetimeMs: number, nowMs: number, isReusable = false): string {
     const id = randomBytes(12).toString("hex");
     const kind = isReusable ? reusablePrefix : prefix;
-    const said = [kind, role, String(nowMs + lifetimeMs), id, this.#ca].join(".");
-    return `${said}.${this.#mac(said)}`;
+    const signedPart = [kind, role, String(nowMs + lifetimeMs), id, this.#ca].join(".");
+    return `${signedPart}.${this.#mac(signedPart)}`;
   }
 
   /** Uses the token and returns its role. Throws `unauthenticated` for a token that is altered, expired or used. */
@@ -49,18 +49,18 @@ export class JoinTokens {
 
   #read(token: string, nowMs: number): { kind: string; role: Role; id: string; untilMs: number } {
     const end = token.lastIndexOf(".");
-    const said = token.slice(0, Math.max(0, end));
+    const signedPart = token.slice(0, Math.max(0, end));
     const given = Buffer.from(token.slice(end + 1));
-    const right = Buffer.from(this.#mac(said));
+    const right = Buffer.from(this.#mac(signedPart));
     if (given.length !== right.length || !timingSafeEqual(given, right)) throw refused();
-    const [kind = "", role = "", until = "", id = ""] = said.split(".");
+    const [kind = "", role = "", until = "", id = ""] = signedPart.split(".");
     const untilMs = Number(until);
     if (!isRole(role) || !(nowMs < untilMs)) throw refused();
     return { kind, role, id, untilMs };
   }
 
-  #mac(said: string): string {
-    return createHmac("sha256", this.#key).update(said).digest("base64url");
+  #mac(signedPart: string): string {
+    return createHmac("sha256", this.#key).update(signedPart).digest("base64url");
   }
 }
 

@@ -11,7 +11,7 @@ import { type Identity, identityIn } from "./identity.ts";
 
 const retryMs = 60_000;
 /** Timers cannot wait for more than 24 days; looking once a day costs nothing. */
-const lookEveryMaxMs = 86_400_000;
+const checkEveryMaxMs = 86_400_000;
 
 export interface KeptCredentialsNeeds {
   first: Credentials;
@@ -60,8 +60,8 @@ export class KeptCredentials {
     while (!signal.aborted) {
       const { fromMs, untilMs } = lifeOf(this.#current.cert);
       const dueInMs = Math.max(afterMs, (fromMs + untilMs) / 2 - clock.nowMs());
-      await clock.sleep(Math.min(dueInMs, lookEveryMaxMs), signal).catch(() => undefined);
-      if (signal.aborted || dueInMs > lookEveryMaxMs) continue;
+      await clock.sleep(Math.min(dueInMs, checkEveryMaxMs), signal).catch(() => undefined);
+      if (signal.aborted || dueInMs > checkEveryMaxMs) continue;
       afterMs = retryMs;
       try {
         await this.#renew();

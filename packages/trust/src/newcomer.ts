@@ -87,11 +87,11 @@ async function authorityOf(address: string, token: string): Promise<string> {
  */
 export async function checkGateways(gateways: readonly string[], ca: string, folder: string): Promise<void> {
   const own = new X509Certificate(ca).fingerprint256;
-  const looks = gateways.map(async (address) => {
+  const lookups = gateways.map(async (address) => {
     const shown = await shownBy(address).catch(() => undefined);
     return { address, isOurs: shown?.some((pem) => new X509Certificate(pem).fingerprint256 === own) };
   });
-  const seen = await Promise.all(looks);
+  const seen = await Promise.all(lookups);
   const others = seen.filter(({ isOurs }) => isOurs === false).map(({ address }) => address);
   if (others.length === 0 || seen.some(({ isOurs }) => isOurs === true)) return;
   throw new ClocheError(

@@ -14,8 +14,8 @@ export class ChannelKeys {
   /** `keyHex`: the channel key. */
   constructor(keyHex: string) {
     const key = Buffer.from(keyHex, "hex");
-    this.#preSharedKey = derive(key, channel.words.preSharedKey);
-    this.#tokenKey = derive(key, channel.words.tokenKey);
+    this.#preSharedKey = derive(key, channel.labels.preSharedKey);
+    this.#tokenKey = derive(key, channel.labels.tokenKey);
   }
 
   get preSharedKey(): Buffer {
@@ -30,8 +30,8 @@ export class ChannelKeys {
   /** From now on only the new secret, or its channel key, is accepted. `carriedBy`: the connection that brought the secret. */
   replace(controlSecret: string, carriedBy?: unknown): void {
     const key = channelKeyOf(controlSecret);
-    this.#preSharedKey = derive(key, channel.words.preSharedKey);
-    this.#tokenKey = derive(key, channel.words.tokenKey);
+    this.#preSharedKey = derive(key, channel.labels.preSharedKey);
+    this.#tokenKey = derive(key, channel.labels.tokenKey);
     this.#generation += 1;
     this.#onReplaced(carriedBy);
   }
@@ -47,8 +47,8 @@ export class ChannelKeys {
   }
 }
 
-export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.words.key);
+export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.labels.key);
 
-function derive(from: string | Uint8Array, word: string): Buffer {
-  return Buffer.from(hkdfSync("sha256", from, "", word, channel.keyBytes));
+function derive(from: string | Uint8Array, label: string): Buffer {
+  return Buffer.from(hkdfSync("sha256", from, "", label, channel.keyBytes));
 }

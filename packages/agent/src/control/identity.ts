@@ -177,9 +177,9 @@ export function hostsWith(hosts: Buffer | undefined, hostname: string): Buffer |
 }
 
 const firstHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
-const words = (line: string): string[] => line.replace(/#.*/, "").split(/\s+/).filter(Boolean);
-const addressOf = (line: string): string | undefined => words(line)[0];
-const namesOf = (line: string): string[] => words(line).slice(1);
+const fields = (line: string): string[] => line.replace(/#.*/, "").split(/\s+/).filter(Boolean);
+const addressOf = (line: string): string | undefined => fields(line)[0];
+const namesOf = (line: string): string[] => fields(line).slice(1);
 
 /** Host names are DNS labels: checked before they are written anywhere. */
 export function checkHostname(hostname: string): string {

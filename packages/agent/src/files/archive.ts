@@ -174,11 +174,11 @@ function gunzip(first: Buffer, rest: AsyncIterator<Buffer>, end: Promise<symbol>
 }
 
 /** The lines of the report that begin with `word`, without it. Names in a line may contain other line-end characters. */
-const reported = (report: string, word: string): string[] =>
+const reported = (report: string, keyword: string): string[] =>
   report
     .split("\n")
-    .filter((line) => line.startsWith(`${word} `))
-    .map((line) => line.slice(word.length + 1));
+    .filter((line) => line.startsWith(`${keyword} `))
+    .map((line) => line.slice(keyword.length + 1));
 
 function whySkipped(number: number): string {
   const { errno } = constants;

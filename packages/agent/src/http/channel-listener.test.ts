@@ -26,7 +26,7 @@ afterEach(() => fixture.close());
 
 const dial = (secret: string, identity: string = channel.identity) => {
   const key = channelKeyOf(secret);
-  const psk = Buffer.from(hkdfSync("sha256", key, "", channel.words.preSharedKey, channel.keyBytes));
+  const psk = Buffer.from(hkdfSync("sha256", key, "", channel.labels.preSharedKey, channel.keyBytes));
   const socket = connectTls({
     host: "127.0.0.1",
     port: fixture.port,

@@ -40,10 +40,10 @@ export function readHealthCheck(value: unknown, shell: readonly string[]): Healt
 
 function commandOf(test: unknown, shell: readonly string[]): string[] | undefined {
   if (!Array.isArray(test)) return undefined;
-  const words: unknown[] = test;
-  if (!words.every((word): word is string => typeof word === "string" && !word.includes("\0")))
+  const parts: unknown[] = test;
+  if (!parts.every((part): part is string => typeof part === "string" && !part.includes("\0")))
     return undefined;
-  const [kind, ...rest] = words;
+  const [kind, ...rest] = parts;
   if (kind === "CMD" && rest.length > 0) return rest;
   if (kind === "CMD-SHELL" && rest[0]) return [...(shell.length > 0 ? shell : ["/bin/sh", "-c"]), rest[0]];
   return undefined;

@@ -2,49 +2,49 @@ import type { PullProgress } from "@cloche/protocol";
 import type { Descriptor } from "./manifest.ts";
 
 /** Progress is told once for each such share of the whole: often enough for a viewer, and not for every chunk. */
-const tellEvery = 1 / 200;
+const reportEvery = 1 / 200;
 
 /** Measures the progress of one image's layers. `tell` is called at the beginning and at each step of progress. */
 export class PullMeter {
   readonly #layers: readonly Descriptor[];
-  readonly #tell: (progress: PullProgress) => void;
+  readonly #onProgress: (progress: PullProgress) => void;
   readonly #bytes = new Map<string, number>();
   readonly #done = new Set<string>();
   #stage: PullProgress["stage"] = "fetching";
-  #untoldBytes = 0;
+  #unreportedBytes = 0;
 
   /** `layers`: each once; `have` says which are already on the disk. */
   constructor(
     layers: readonly Descriptor[],
     have: (layer: Descriptor) => boolean,
-    tell: (progress: PullProgress) => void,
+    onProgress: (progress: PullProgress) => void,
   ) {
     this.#layers = layers;
-    this.#tell = tell;
+    this.#onProgress = onProgress;
     for (const layer of layers) if (have(layer)) this.#count(layer);
-    this.#say();
+    this.#report();
   }
 
   received({ digest }: Descriptor, bytes: number): void {
     this.#bytes.set(digest, (this.#bytes.get(digest) ?? 0) + bytes);
-    this.#untoldBytes += bytes;
-    if (this.#untoldBytes >= this.#totalBytes() * tellEvery) this.#say();
+    this.#unreportedBytes += bytes;
+    if (this.#unreportedBytes >= this.#totalBytes() * reportEvery) this.#report();
   }
 
   /** Resets a layer that is fetched again from its beginning. */
   again({ digest }: Descriptor): void {
     this.#bytes.delete(digest);
-    this.#say();
+    this.#report();
   }
 
   done(layer: Descriptor): void {
     this.#count(layer);
-    this.#say();
+    this.#report();
   }
 
   unpacking(): void {
     this.#stage = "unpacking";
-    this.#say();
+    this.#report();
   }
 
   #count({ digest, sizeBytes }: Descriptor): void {
@@ -56,9 +56,9 @@ export class PullMeter {
     return this.#layers.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   }
 
-  #say(): void {
-    this.#untoldBytes = 0;
-    this.#tell({
+  #report(): void {
+    this.#unreportedBytes = 0;
+    this.#onProgress({
       stage: this.#stage,
       layers_done: this.#done.size,
       layers_total: this.#layers.length,

@@ -195,7 +195,7 @@ class ConnectionError extends PassingError {
 }
 
 function describeFailure(error: NodeJS.ErrnoException): string {
-  const words: Record<string, string> = {
+  const messages: Record<string, string> = {
     ENOTFOUND: "its name does not resolve",
     EAI_AGAIN: "its name does not resolve now",
     ECONNREFUSED: "it refuses connections",
@@ -212,7 +212,7 @@ function describeFailure(error: NodeJS.ErrnoException): string {
   };
   const inner =
     error instanceof AggregateError ? (error.errors[0] as NodeJS.ErrnoException | undefined) : undefined;
-  return words[error.code ?? inner?.code ?? ""] ?? error.message;
+  return messages[error.code ?? inner?.code ?? ""] ?? error.message;
 }
 
 function isTlsFailure(error: unknown): boolean {

@@ -35,19 +35,19 @@ export async function unpack(
     path === "" ? root : Buffer.concat([root, Buffer.from("/"), Buffer.from(path, "latin1")]);
   mkdirSync(root, { mode: 0o700 });
   for (const { path } of plan.directories)
-    if (path !== "") making(path, () => mkdirSync(at(path), { mode: 0o700 }));
+    if (path !== "") creating(path, () => mkdirSync(at(path), { mode: 0o700 }));
   for (const [index, contents] of plan.contents.entries()) {
     if (contents.size > 0) await writeContents(contents, new TarReader(layer(index)), at);
   }
   for (const { path, target, meta } of plan.symlinks) {
-    making(path, () => {
+    creating(path, () => {
       symlinkSync(Buffer.from(target, "latin1"), at(path));
       lchownSync(at(path), meta.uid, meta.gid);
       lutimesSync(at(path), timeOf(meta), timeOf(meta));
     });
   }
   for (const { path, meta } of plan.directories.reverse()) {
-    making(path, () => {
+    creating(path, () => {
       chownSync(at(path), meta.uid, meta.gid);
       chmodSync(at(path), meta.mode);
       utimesSync(at(path), timeOf(meta), timeOf(meta));
@@ -68,12 +68,12 @@ async function writeContents(
     if (content === undefined) continue;
     written += 1;
     const [first = "", ...others] = content.names;
-    const file = making(first, () => openSync(at(first), createNew, 0o600));
+    const file = creating(first, () => openSync(at(first), createNew, 0o600));
     try {
       for await (const chunk of reader.data()) {
         for (let done = 0; done < chunk.length; ) done += writeSync(file, chunk, done);
       }
-      making(first, () => {
+      creating(first, () => {
         fchownSync(file, content.uid, content.gid);
         fchmodSync(file, content.mode);
         futimesSync(file, timeOf(content), timeOf(content));
@@ -81,7 +81,7 @@ async function writeContents(
     } finally {
       closeSync(file);
     }
-    for (const other of others) making(other, () => linkSync(at(first), at(other)));
+    for (const other of others) creating(other, () => linkSync(at(first), at(other)));
   }
 }
 
@@ -95,7 +95,7 @@ const earliestSeconds = -(2 ** 31);
 const latestSeconds = 9_223_372_035;
 
 /** An entry that the file system refuses is the image's fault; a full or failing disk is not. */
-function making<T>(path: string, act: () => T): T {
+function creating<T>(path: string, act: () => T): T {
   try {
     return act();
   } catch (error) {

@@ -91,14 +91,14 @@ export class OutputLog {
     if (room > 0) this.#store(chunk.length > room ? chunk.subarray(0, room) : chunk);
     this.#total += chunk.length;
     if (this.#keep === "newest") this.dropBefore(this.#total - this.limitBytes);
-    this.#tell();
+    this.#notify();
   }
 
   /** Ends the log: no more output comes. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#tell();
+    this.#notify();
   }
 
   /** From now on the memory of this log is counted in `account`. */
@@ -207,7 +207,7 @@ export class OutputLog {
     this.#account?.charge(this, bytes);
   }
 
-  #tell(): void {
+  #notify(): void {
     if (this.#waiting.size === 0) return;
     const listeners = [...this.#waiting];
     this.#waiting.clear();

@@ -315,12 +315,12 @@ export class Process {
 
 /** The beginning of a command, for lists. */
 function shown(cmd: readonly string[]): string[] {
-  const words: string[] = [];
+  const args: string[] = [];
   let room: number = limits.processCommandShownBytes;
-  for (const word of cmd) {
+  for (const arg of cmd) {
     if (room <= 0) break;
-    words.push(word.length <= room ? word : word.slice(0, room));
-    room -= word.length + 1;
+    args.push(arg.length <= room ? arg : arg.slice(0, room));
+    room -= arg.length + 1;
   }
-  return words;
+  return args;
 }

@@ -46,20 +46,20 @@ export class ImageHealth implements ServiceHealth {
       if (signal.aborted) return;
       this.#failures = passed ? 0 : this.#failures + 1;
       const isLost = this.#failures >= this.#check.retries || (this.#isLost && !passed);
-      if (isLost !== this.#isLost) this.#note(isLost ? this.#lostWords() : "its health check passes again");
+      if (isLost !== this.#isLost) this.#note(isLost ? this.#lostMessage() : "its health check passes again");
       this.#isLost = isLost;
     }
   }
 
   lost(): string {
-    return this.#isLost ? this.#lostWords() : "";
+    return this.#isLost ? this.#lostMessage() : "";
   }
 
   late(within: string): string {
     return `its image's health check did not pass ${within}: ${this.#failure}`;
   }
 
-  #lostWords(): string {
+  #lostMessage(): string {
     return `its image's health check fails: ${this.#failure}`;
   }
 
@@ -88,8 +88,8 @@ export class ImageHealth implements ServiceHealth {
       const { exitCode, timedOut } = await end;
       if (exitCode === 0 && !timedOut) return "";
       const how = timedOut ? `not ended after ${timeoutMs / 1_000} s` : `exit code ${exitCode}`;
-      const said = firstLine(output);
-      return said === "" ? how : `${how}, ${said}`;
+      const line = firstLine(output);
+      return line === "" ? how : `${how}, ${line}`;
     } catch (error) {
       const why = error instanceof SpawnError && error.stage === "exec" ? "there is no such program" : "";
       return `${JSON.stringify(argv[0])} cannot be run${why === "" ? "" : `: ${why}`}`;

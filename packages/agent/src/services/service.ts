@@ -227,7 +227,7 @@ export class Service {
         this.#rules(this.definition).startTimeoutMs - (nowMs - beganAtMs),
       );
       const delayMs = backoff.next(nowMs - startedAtMs);
-      this.#tell(end);
+      this.#notify(end);
       this.#state = { kind: "backoff" };
       this.#parts.log.note(`restarts in ${delayMs} ms`);
       await pause(delayMs, run.stop.signal);
@@ -236,7 +236,7 @@ export class Service {
     }
     clearTimeout(patience);
     const stopped = run.stop.signal.aborted;
-    this.#tell(stopped ? { ...end, error: "" } : end);
+    this.#notify(stopped ? { ...end, error: "" } : end);
     this.#state = { kind: "idle", failed: end.failed && !stopped };
     this.#run = undefined;
     if (!stopped) {
@@ -246,7 +246,7 @@ export class Service {
     run.reached.resolve(false);
   }
 
-  #tell(end: End): void {
+  #notify(end: End): void {
     this.#exitCode = end.exitCode;
     this.#error = end.error;
   }
@@ -311,7 +311,7 @@ export class Service {
     stopCountdown();
     if (healthy && !run.stop.signal.aborted) {
       this.#state = { kind: "running", launched, health };
-      this.#tell({ failed: false, exitCode: null, error: "" });
+      this.#notify({ failed: false, exitCode: null, error: "" });
       run.reached.resolve(true);
       await during(run.stop.signal, (over) => {
         void health.watch(over);

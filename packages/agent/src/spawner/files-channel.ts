@@ -60,7 +60,7 @@ export class FilesChannel {
   }
 
   /** Sends a request that has no answer. */
-  tell(type: number, writer: FrameWriter, id = 0): void {
+  notify(type: number, writer: FrameWriter, id = 0): void {
     if (!this.#lost) this.#send(writer.finish(type, 0, id));
   }
 
@@ -70,10 +70,10 @@ export class FilesChannel {
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
     this.#pending.set(id, { entries: [], resolve, reject });
     const watch = new OpenWatch(
-      () => this.tell(frameTypes.watchMore, new FrameWriter(), id),
+      () => this.notify(frameTypes.watchMore, new FrameWriter(), id),
       () => {
         this.#watches.delete(id);
-        this.tell(frameTypes.unwatch, new FrameWriter(), id);
+        this.notify(frameTypes.unwatch, new FrameWriter(), id);
       },
     );
     this.#watches.set(id, watch);

@@ -207,7 +207,7 @@ export class FilesClient implements GuestFiles {
   }
 
   #close(handle: number): void {
-    this.#channel.tell(frameTypes.close, new FrameWriter().u32(handle));
+    this.#channel.notify(frameTypes.close, new FrameWriter().u32(handle));
   }
 }
 

@@ -63,11 +63,11 @@ export class NativeGuest implements Guest {
   #hellos = 0;
   #ended = false;
   #renewed: PromiseWithResolvers<void> | undefined;
-  #tellOutOfMemory: ((death: MemoryDeath) => void) | undefined;
+  #outOfMemoryHandler: ((death: MemoryDeath) => void) | undefined;
 
   /** Starts a guest and resolves when it can run programs. Throws `unavailable` with the failure as its cause. */
   static async start(binary: string, options: GuestOptions): Promise<NativeGuest> {
-    const guest = new NativeGuest(binary, optionWords(options));
+    const guest = new NativeGuest(binary, optionArgs(options));
     await guest.#started();
     return guest;
   }
@@ -79,7 +79,7 @@ export class NativeGuest implements Guest {
 
   /** Makes a waiting process a guest; resolves and throws as `start`. */
   async enter(options: GuestOptions): Promise<void> {
-    this.#write(this.#init, new FrameWriter().strings(optionWords(options)).finish(frameTypes.guest, 0, 0));
+    this.#write(this.#init, new FrameWriter().strings(optionArgs(options)).finish(frameTypes.guest, 0, 0));
     await this.#started();
   }
 
@@ -98,8 +98,8 @@ export class NativeGuest implements Guest {
     }
   }
 
-  private constructor(binary: string, words: readonly string[]) {
-    this.#child = spawnChild(binary, ["guest", ...words], {
+  private constructor(binary: string, args: readonly string[]) {
+    this.#child = spawnChild(binary, ["guest", ...args], {
       env: {},
       cwd: "/",
       stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
@@ -171,8 +171,8 @@ export class NativeGuest implements Guest {
   }
 
   /** Receives the deaths that this guest's memory guard reports, in any guest. */
-  set onOutOfMemory(tell: (death: MemoryDeath) => void) {
-    this.#tellOutOfMemory = tell;
+  set onOutOfMemory(handler: (death: MemoryDeath) => void) {
+    this.#outOfMemoryHandler = handler;
   }
 
   /** Notes that a process of that exec was killed for memory. Ignored if the exec is over. */
@@ -265,7 +265,7 @@ export class NativeGuest implements Guest {
   #onOutOfMemory({ id, payload }: Frame): void {
     const fields = new PayloadReader(payload);
     const guestPid = fields.u32();
-    this.#tellOutOfMemory?.({
+    this.#outOfMemoryHandler?.({
       guestPid,
       execId: id,
       memoryBytes: fields.u64(),
@@ -317,17 +317,17 @@ export class NativeGuest implements Guest {
   }
 }
 
-function optionWords(options: GuestOptions): string[] {
-  const words = ["--root", options.root];
-  for (const path of options.tmpfs ?? ["/run"]) words.push("--tmpfs", path);
+function optionArgs(options: GuestOptions): string[] {
+  const args = ["--root", options.root];
+  for (const path of options.tmpfs ?? ["/run"]) args.push("--tmpfs", path);
   for (const mount of options.mounts ?? [])
-    words.push(mount.readOnly === true ? "--bind-ro" : "--bind", `${mount.source}:${mount.target}`);
-  words.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
-  if (options.memoryGuard === true) words.push("--memory-guard", "on");
-  if (options.userNamespace === true) words.push("--user-namespace", "on");
-  if (options.container === true) words.push("--container", "on");
-  if (options.hostname !== undefined) words.push("--hostname", options.hostname);
-  return words;
+    args.push(mount.readOnly === true ? "--bind-ro" : "--bind", `${mount.source}:${mount.target}`);
+  args.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
+  if (options.memoryGuard === true) args.push("--memory-guard", "on");
+  if (options.userNamespace === true) args.push("--user-namespace", "on");
+  if (options.container === true) args.push("--container", "on");
+  if (options.hostname !== undefined) args.push("--hostname", options.hostname);
+  return args;
 }
 
 function restarted(cause?: Error): ClocheError {

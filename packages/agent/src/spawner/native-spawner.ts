@@ -95,7 +95,7 @@ export class NativeSpawner implements Spawner {
     void guest.closed.then(() => {
       if (this.#containers.get(id) !== guest) return;
       this.#containers.delete(id);
-      this.#tell(id, guest.cause);
+      this.#notify(id, guest.cause);
     });
     return guest;
   }
@@ -126,7 +126,7 @@ export class NativeSpawner implements Spawner {
     void guest.closed.then(() => {
       if (this.#guest !== guest) return;
       this.#guest = undefined;
-      this.#tell(null, guest.cause);
+      this.#notify(null, guest.cause);
       this.#restart(root, epoch, restartDelayMs);
     });
     return undefined;
@@ -156,13 +156,13 @@ export class NativeSpawner implements Spawner {
     setTimeout(() => {
       if (this.#epoch !== epoch) return;
       this.#start(root, epoch).catch((error: Error) => {
-        this.#tell(null, new Error("its guest could not be started again", { cause: error }));
+        this.#notify(null, new Error("its guest could not be started again", { cause: error }));
         this.#restart(root, epoch, Math.min(delayMs * 2, restartDelayMaxMs));
       });
     }, delayMs);
   }
 
-  #tell(container: string | null, cause = new Error("its guest ended")): void {
+  #notify(container: string | null, cause = new Error("its guest ended")): void {
     for (const listener of this.#listeners) listener(container, cause);
   }
 }

@@ -36,7 +36,7 @@ export function token(
     jti: "one",
     ...claims,
   })}`;
-  const macKey = Buffer.from(hkdfSync("sha256", key, "", channel.words.tokenKey, channel.keyBytes));
+  const macKey = Buffer.from(hkdfSync("sha256", key, "", channel.labels.tokenKey, channel.keyBytes));
   return `${signed}.${createHmac("sha256", macKey).update(signed).digest("base64url")}`;
 }
 

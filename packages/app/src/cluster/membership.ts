@@ -81,7 +81,7 @@ export async function installationOf({
 
 const renewMs = 15_000;
 const againMs = 1_000;
-const tellEveryMs = 30_000;
+const announceEveryMs = 30_000;
 
 /** Repeats the call until a gateway answers, because the parts of a cluster start in any order. Throws any refusal. */
 export async function untilReached<T>(
@@ -89,13 +89,13 @@ export async function untilReached<T>(
   log: Log,
   call: () => Promise<T>,
 ): Promise<T> {
-  for (let toldAtMs = Number.NEGATIVE_INFINITY; ; ) {
+  for (let announcedAtMs = Number.NEGATIVE_INFINITY; ; ) {
     try {
       return await call();
     } catch (error) {
       if (!(error instanceof ClocheError) || error.code !== "unavailable") throw error;
-      if (clock.monotonicMs() - toldAtMs >= tellEveryMs) {
-        toldAtMs = clock.monotonicMs();
+      if (clock.monotonicMs() - announcedAtMs >= announceEveryMs) {
+        announcedAtMs = clock.monotonicMs();
         log.warn({ err: error }, "no gateway answers; trying again");
       }
       await clock.sleep(againMs);

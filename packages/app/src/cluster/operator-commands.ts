@@ -94,7 +94,7 @@ export async function forgetMember(config: Config, name: string): Promise<void> 
 }
 
 const states = { cordon: "cordoned", uncordon: "open", drain: "draining" } as const;
-const words = {
+const outcomes = {
   cordoned: "takes no new sandboxes; those it has stay",
   open: "takes sandboxes",
   draining: "takes no new sandboxes, and those it has move to other hosts",
@@ -105,5 +105,5 @@ export async function orderHost(config: Config, order: keyof typeof states, id: 
   await withDatabase(config, async (database) => {
     await new HostDirectory(database.hosts, systemClock, silentLog).setState(id, state);
   });
-  console.error(`host ${id} is ${state}: it ${words[state]}`);
+  console.error(`host ${id} is ${state}: it ${outcomes[state]}`);
 }

@@ -4,8 +4,8 @@ import type { Role } from "@cloche/trust";
 
 /** Throws a ConfigError that names the missing or wrong setting and says what would be right. */
 export function checkRole(role: Role, config: Config): void {
-  const needs = (isThere: boolean, words: string): void => {
-    if (!isThere) throw new ConfigError(`cloche ${role}: ${words} (docs/clusters.md)`);
+  const needs = (isThere: boolean, message: string): void => {
+    if (!isThere) throw new ConfigError(`cloche ${role}: ${message} (docs/clusters.md)`);
   };
   const { databaseUrl, clusterSecretFile, blobUrl, clusterGateways } = config;
   if (role === "gateway") {

@@ -26,7 +26,7 @@ export interface SharedStoreNeeds {
 /** Throws `failed_precondition`, naming the setting, where the storage is not this cluster's. */
 export async function checkSharedStore(needs: SharedStoreNeeds): Promise<void> {
   if (await isChecked(needs)) return;
-  void lookAgain(needs).catch(() => undefined);
+  void checkAgain(needs).catch(() => undefined);
 }
 
 /** False: the storage is away. */
@@ -57,7 +57,7 @@ async function isChecked({ blobs, place, installation, log }: SharedStoreNeeds):
   return true;
 }
 
-async function lookAgain(needs: SharedStoreNeeds): Promise<void> {
+async function checkAgain(needs: SharedStoreNeeds): Promise<void> {
   const { blobs, clock, log, signal } = needs;
   for (;;) {
     await clock.sleep(ownerSeenEveryMs, signal);

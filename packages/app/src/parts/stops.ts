@@ -31,7 +31,7 @@ const keptMsMax = 2_000;
 export const keptMs = ({ drainSeconds }: Config): number => Math.min(keptMsMax, drainSeconds * 1_000);
 
 /** When a part that is being stopped tells what it waits for: after this time, and each time it took twice as long. */
-const tellAfterMs = 1_000;
+const reportAfterMs = 1_000;
 
 export const answersUnderWay = (): string => "answers under way";
 
@@ -83,7 +83,7 @@ export class Stops {
       const { part } = step;
       const beganMs = systemClock.monotonicMs();
       const sinceMs = (): number => Math.round(systemClock.monotonicMs() - beganMs);
-      const endTelling = this.#tell(step, sinceMs);
+      const endReports = this.#report(step, sinceMs);
       try {
         await step.run();
         this.#log.info({ part, ms: sinceMs() }, "stopped");
@@ -91,17 +91,17 @@ export class Stops {
         failures.push({ part, error });
         this.#log.error({ part, ms: sinceMs(), err: error }, "could not be stopped");
       } finally {
-        endTelling();
+        endReports();
       }
     }
     if (failures.length > 0) throw new StopFailed(failures);
   }
 
   /** Tells what the step waits for until the returned function is called. */
-  #tell({ part, waitsFor }: Step, sinceMs: () => number): () => void {
+  #report({ part, waitsFor }: Step, sinceMs: () => number): () => void {
     let isOver = false;
     let timer: NodeJS.Timeout;
-    const tell = async (): Promise<void> => {
+    const report = async (): Promise<void> => {
       const what = await Promise.resolve()
         .then(() => waitsFor?.() ?? "")
         .catch((error: unknown) => (error instanceof Error ? error.message : String(error)));
@@ -109,9 +109,9 @@ export class Stops {
       const ms = sinceMs();
       this.#waiting = `${part}${what === "" ? "" : `: waits for ${what}`} (${Math.round(ms / 1_000)} s)`;
       this.#log.warn({ part, ms, waits_for: what }, "is not stopped yet");
-      timer = setTimeout(() => void tell(), ms);
+      timer = setTimeout(() => void report(), ms);
     };
-    timer = setTimeout(() => void tell(), tellAfterMs);
+    timer = setTimeout(() => void report(), reportAfterMs);
     return () => {
       isOver = true;
       clearTimeout(timer);

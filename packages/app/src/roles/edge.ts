@@ -18,7 +18,7 @@ import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { readPair } from "../setup/authority.ts";
 import { checkRole } from "../cluster/role-settings.ts";
-import { tellStatus } from "./role-status.ts";
+import { reportStatus } from "./role-status.ts";
 
 /** Interval at which the operator's files and the gateways' certificate are checked for changes. */
 const certificateEveryMs = 60_000;
@@ -52,8 +52,8 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   stops.add("edge", () => started.stop(config.drainSeconds * 1_000, keptMs(config)), answersUnderWay);
   followCertificate(config, member, tls, (next) => started.setTls(next), log, stops);
   stops.add("readiness", async () => started.drain());
-  const says = { edge_url: edgeUrl(config), base_domain: config.baseDomain };
-  const status = await tellStatus(config, "edge", says, stops);
+  const fields = { edge_url: edgeUrl(config), base_domain: config.baseDomain };
+  const status = await reportStatus(config, "edge", fields, stops);
   log.info({ edge: status.edge_url, node_id: config.nodeId }, "ready");
 }
 

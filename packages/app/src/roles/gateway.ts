@@ -44,7 +44,7 @@ import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { startGatewayEndpoints } from "./gateway-endpoints.ts";
 import { checkRole } from "../cluster/role-settings.ts";
-import { tellStatus } from "./role-status.ts";
+import { reportStatus } from "./role-status.ts";
 
 export async function startGatewayRole(
   config: Config,
@@ -89,7 +89,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
     .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
   const endpoints = await startGatewayEndpoints(config, { gateway, cluster, log, stops });
   stops.add("readiness", async () => gateway.drain());
-  const says = {
+  const fields = {
     gateway_url: gatewayUrl(config),
     edge_url: publicDataPlaneUrl(config),
     data_plane_url: publicDataPlaneUrl(config),
@@ -99,8 +99,8 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
     cluster_address: `${config.clusterAddress}:${port.port}`,
     ...endpoints,
   };
-  await tellStatus(config, "gateway", says, stops);
-  log.info({ gateway: says.gateway_url, node_id: config.nodeId }, "ready");
+  await reportStatus(config, "gateway", fields, stops);
+  log.info({ gateway: fields.gateway_url, node_id: config.nodeId }, "ready");
   return { gateway, keys, lost };
 }
 

@@ -34,7 +34,7 @@ import { storePlaceOf } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { checkRole } from "../cluster/role-settings.ts";
-import { tellStatus } from "./role-status.ts";
+import { reportStatus } from "./role-status.ts";
 
 export async function startHostRole(config: Config, log: Log, progress: ProgressPrinter): Promise<Running> {
   checkRole("host", config);
@@ -83,7 +83,7 @@ async function startParts(
     requireHeld(host);
     await requireRoom(config.home);
   });
-  const status = await tellStatus(config, "host", statusOf(config, machines, port), stops);
+  const status = await reportStatus(config, "host", statusOf(config, machines, port), stops);
   log.info({ cluster: status.cluster_address, node_id: config.nodeId }, "ready");
   return machines;
 }

@@ -6,16 +6,16 @@ import type { Stops } from "../parts/stops.ts";
 import { type RoleStatus, writeStatus } from "../status-file.ts";
 
 /** Writes the file; called when the part is ready and again when it stops. */
-export async function tellStatus(
+export async function reportStatus(
   config: Config,
   role: Role,
-  says: Partial<RoleStatus>,
+  fields: Partial<RoleStatus>,
   stops: Stops,
 ): Promise<RoleStatus> {
   const status: RoleStatus = {
     role,
     id: config.nodeId,
-    ...says,
+    ...fields,
     version: packageVersion(),
     pid: process.pid,
     ready: true,

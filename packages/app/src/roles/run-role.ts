@@ -18,7 +18,7 @@ export async function runRole(config: Config, role: Role): Promise<void> {
   await serve(config, {
     ...(role === "host" &&
       config.hostInPod && {
-        before: async (tell) => await (await import("../up.ts")).waitForHome(config.home, tell),
+        before: async (report) => await (await import("../up.ts")).waitForHome(config.home, report),
       }),
     start: (log, progress) => start(config, log, progress),
     ready: async () => console.error(`cloche: ${role} ${config.nodeId} is ready`),

@@ -16,8 +16,8 @@ import { unpackPrivateDebs } from "../apt/private-deb.ts";
 const FETCHES_TOOLCHAINS = [1, 21] as const;
 const DEBIAN_GO = { package: "golang-1.23-go", root: "usr/lib/go-1.23" } as const;
 const GO_DEADLINE_MS = 20 * 60_000;
-const SAID_LINES_MAX = 20;
-const TELL_EVERY_PACKAGES = 100;
+const OUTPUT_LINES_MAX = 20;
+const REPORT_EVERY_PACKAGES = 100;
 
 /** Settings of the user's Go for the sources of modules. */
 const SOURCE_SETTINGS = [
@@ -40,7 +40,7 @@ export interface GoOptions {
 
 export interface Go {
   /** Runs `go` with these words in the build's environment. A failure has the end of its stderr. */
-  run(words: readonly string[], options: GoOptions): Promise<RunResult>;
+  run(args: readonly string[], options: GoOptions): Promise<RunResult>;
 }
 
 export interface GoRequest {
@@ -65,24 +65,24 @@ export async function obtainGo(request: GoRequest): Promise<Go> {
     GOTOOLCHAIN: toolchain,
   };
   return {
-    run: (words, options) =>
-      run([...DIES_WITH_US, program, ...words], {
+    run: (args, options) =>
+      run([...DIES_WITH_US, program, ...args], {
         ...options,
         env: environment,
         onlyEnv: true,
         deadlineMs,
       }).catch((error: unknown) => {
-        throw error instanceof CommandError ? goFailure(words, error) : error;
+        throw error instanceof CommandError ? goFailure(args, error) : error;
       }),
   };
 }
 
 /** Go's messages, without the packages that `-v` names and without the command. */
-function goFailure(words: readonly string[], error: CommandError): Error {
-  const said = error.stderr.split("\n").filter((line) => line.trim() !== "" && !isPackage(line));
-  if (said.length === 0) return error;
-  const tail = said.slice(-SAID_LINES_MAX).join("\n");
-  return new Error(`go ${words.slice(0, 2).join(" ")}: ${tail}`, { cause: error });
+function goFailure(args: readonly string[], error: CommandError): Error {
+  const output = error.stderr.split("\n").filter((line) => line.trim() !== "" && !isPackage(line));
+  if (output.length === 0) return error;
+  const tail = output.slice(-OUTPUT_LINES_MAX).join("\n");
+  return new Error(`go ${args.slice(0, 2).join(" ")}: ${tail}`, { cause: error });
 }
 
 /** For lines of `go build -v`, which names each package that it compiles. */
@@ -91,7 +91,7 @@ export function packageCounter(detail: (text: string) => void): (line: string) =
   return (line) => {
     if (!isPackage(line)) return;
     packages += 1;
-    if (packages % TELL_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
+    if (packages % REPORT_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
   };
 }
 
@@ -102,17 +102,17 @@ async function ownGo(path: string, cwd: string): Promise<string | undefined> {
   for (const folder of path.split(":")) {
     const program = join(folder, "go");
     if (!(await isExecutable(program))) continue;
-    const said = await run([program, "version"], { cwd, env: { GOTOOLCHAIN: "local" } }).catch(
+    const output = await run([program, "version"], { cwd, env: { GOTOOLCHAIN: "local" } }).catch(
       () => undefined,
     );
-    if (said !== undefined && canFetchToolchains(said.stdout)) return program;
+    if (output !== undefined && canFetchToolchains(output.stdout)) return program;
   }
   return undefined;
 }
 
 /** `go version`: "go version go1.26.8 linux/amd64". A development version names no release and counts as too old. */
-export function canFetchToolchains(said: string): boolean {
-  const [, major, minor] = /^go version go(\d+)\.(\d+)/.exec(said) ?? [];
+export function canFetchToolchains(output: string): boolean {
+  const [, major, minor] = /^go version go(\d+)\.(\d+)/.exec(output) ?? [];
   if (major === undefined) return false;
   const [leastMajor, leastMinor] = FETCHES_TOOLCHAINS;
   return Number(major) > leastMajor || (Number(major) === leastMajor && Number(minor) >= leastMinor);

@@ -86,10 +86,10 @@ function remove(cache: string, { name, kind, usedAtMs }: Candidate): Promise<boo
 async function keysNamedIn(directories: readonly string[], keys: ReadonlySet<string>): Promise<Set<string>> {
   const named = new Set<string>();
   if (keys.size === 0) return named;
-  const look = async (directory: string, depth: number): Promise<void> => {
+  const visit = async (directory: string, depth: number): Promise<void> => {
     for (const entry of await readdir(directory, { withFileTypes: true }).catch(absent)) {
       const path = join(directory, entry.name);
-      if (entry.isDirectory() && depth < RECORD_DEPTH_MAX) await look(path, depth + 1);
+      if (entry.isDirectory() && depth < RECORD_DEPTH_MAX) await visit(path, depth + 1);
       if (!entry.isFile()) continue;
       const size = (await stat(path).catch(absentFile))?.size ?? 0;
       if (size === 0 || size > RECORD_BYTES_MAX) continue;
@@ -97,7 +97,7 @@ async function keysNamedIn(directories: readonly string[], keys: ReadonlySet<str
       for (const [key] of text.matchAll(/[0-9a-f]{16}/g)) if (keys.has(key)) named.add(key);
     }
   };
-  for (const directory of directories) await look(directory, 1);
+  for (const directory of directories) await visit(directory, 1);
   return named;
 }
 

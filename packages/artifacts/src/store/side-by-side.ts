@@ -19,10 +19,10 @@ export async function sideBySide<A, B>(
   progress(name);
   let underWay: number = tasks.length;
   const follow = async <T>(task: Task<T>): Promise<T> => {
-    const tell = teller((text) => progress(name, text), nowMs);
+    const reporter = reporterOf((text) => progress(name, text), nowMs);
     try {
-      const result = await task(tell.step);
-      tell.end();
+      const result = await task(reporter.step);
+      reporter.end();
       return result;
     } catch (error) {
       // The other may take another minute: the operator can begin with the repair.
@@ -42,12 +42,12 @@ const firstLine = (error: unknown): string =>
   String(error instanceof Error ? error.message : error).split("\n")[0] ?? "";
 
 /** Prints the steps of one task as lines, with the time of long ones. */
-function teller(say: (text: string) => void, nowMs: () => number) {
+function reporterOf(print: (text: string) => void, nowMs: () => number) {
   let current: string | undefined;
   let startedMs = 0;
   const end = (): void => {
     const tookMs = nowMs() - startedMs;
-    if (current !== undefined && tookMs >= LONG_MS) say(`${current} took ${(tookMs / 1000).toFixed(0)} s`);
+    if (current !== undefined && tookMs >= LONG_MS) print(`${current} took ${(tookMs / 1000).toFixed(0)} s`);
     current = undefined;
   };
   const step: Progress = (name, detail) => {
@@ -55,9 +55,9 @@ function teller(say: (text: string) => void, nowMs: () => number) {
       end();
       current = name;
       startedMs = nowMs();
-      if (detail === undefined) say(name);
+      if (detail === undefined) print(name);
     }
-    if (detail !== undefined) say(`${name}: ${detail}`);
+    if (detail !== undefined) print(`${name}: ${detail}`);
   };
   return { step, end };
 }

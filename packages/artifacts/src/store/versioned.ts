@@ -42,7 +42,7 @@ interface Note {
 const NOTE_SUFFIX = ".made-from.json";
 const FORMAT = 1;
 const DAY_MS = 24 * 3_600_000;
-const WORTH_A_WORD_DAYS = 7;
+const NOTICE_AFTER_DAYS = 7;
 
 /** The artifact in use, built if there is none. Concurrent callers, in any process, build it once. */
 export async function obtainVersioned(
@@ -85,7 +85,7 @@ export async function currentVersioned(
 /** A line about the artifact's age, for a start; undefined if it is new. */
 export function ageText({ madeFrom }: VersionedArtifact, nowMs: number): string | undefined {
   const days = Math.floor((nowMs - madeFrom.madeAtMs) / DAY_MS);
-  if (days < WORTH_A_WORD_DAYS) return undefined;
+  if (days < NOTICE_AFTER_DAYS) return undefined;
   return `made ${days} days ago: npx cloche update looks for newer packages`;
 }
 

@@ -18,10 +18,10 @@ export function addAuditCommand(registry: Registry): void {
       "\nExamples:\n  cloche audit\n  cloche audit demo -n 20\n  cloche audit key-… --json",
     )
     .action(
-      act(registry, async (run, word: string | undefined, { limit }: { limit: number }) => {
+      act(registry, async (run, nameOrId: string | undefined, { limit }: { limit: number }) => {
         // The id of a deleted sandbox, checkpoint or key finds only its entries.
-        const isId = word !== undefined && /^(sbx|ckpt|key)-[a-z0-9]{20}$/.test(word);
-        const subject = word === undefined || isId ? word : (await run.sandbox(word)).id;
+        const isId = nameOrId !== undefined && /^(sbx|ckpt|key)-[a-z0-9]{20}$/.test(nameOrId);
+        const subject = nameOrId === undefined || isId ? nameOrId : (await run.sandbox(nameOrId)).id;
         const entries: AuditEntry[] = [];
         let pageToken: string | undefined;
         while (entries.length < limit && pageToken !== "") {

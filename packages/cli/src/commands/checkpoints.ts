@@ -18,8 +18,8 @@ export function addCheckpointCommands(registry: Registry): void {
     .option("--wait", "wait until it is visible in storage, as create and fork from it need")
     .addHelpText("after", "\nExample:\n  cloche checkpoint create demo --name before-upgrade")
     .action(
-      act(registry, async (run, word: string, options: { name?: string; wait?: boolean }) => {
-        const sandbox = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, options: { name?: string; wait?: boolean }) => {
+        const sandbox = await run.sandbox(nameOrId);
         const request = { ...present({ name: options.name }), signal: run.signal };
         const created = await during(
           run,
@@ -39,9 +39,9 @@ export function addCheckpointCommands(registry: Registry): void {
     .description("list a sandbox's checkpoints; without a sandbox the team's, of deleted sandboxes too")
     .addHelpText("after", "\nExamples:\n  cloche checkpoint ls demo\n  cloche checkpoint ls")
     .action(
-      act(registry, async (run, word: string | undefined) => {
+      act(registry, async (run, nameOrId: string | undefined) => {
         const { gateway } = run.cloche;
-        const request = word === undefined ? {} : { sandbox_id: (await run.sandbox(word)).id };
+        const request = nameOrId === undefined ? {} : { sandbox_id: (await run.sandbox(nameOrId)).id };
         const checkpoints = await gateway.listCheckpoints(request, { signal: run.signal });
         if (run.json) return printJson(run.terminal, { checkpoints });
         const rows = checkpoints.map((one) => [
@@ -60,8 +60,8 @@ export function addCheckpointCommands(registry: Registry): void {
     .description("wait until a checkpoint is visible in storage")
     .option("--timeout <seconds>", "default 30", positiveNumber)
     .action(
-      act(registry, async (run, word: string, name: string, options: { timeout?: number }) => {
-        const sandbox = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, name: string, options: { timeout?: number }) => {
+        const sandbox = await run.sandbox(nameOrId);
         const id = await findCheckpoint(sandbox, name, run.signal);
         const request = { ...present({ timeout_secs: options.timeout }), signal: run.signal };
         const answer = await during(run, intoStorage, () => sandbox.checkpoints.wait(id, request));
@@ -91,8 +91,8 @@ export function addCheckpointCommands(registry: Registry): void {
     )
     .addHelpText("after", "\nExample:\n  cloche restore demo before-upgrade")
     .action(
-      act(registry, async (run, word: string, name: string) => {
-        const sandbox = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, name: string) => {
+        const sandbox = await run.sandbox(nameOrId);
         const id = await findCheckpoint(sandbox, name, run.signal);
         const answer = await during(
           run,

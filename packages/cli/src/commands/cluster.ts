@@ -1,6 +1,6 @@
 import { Option } from "commander";
 import { UsageError } from "../exit-codes.ts";
-import { runAndTell, runService } from "./local-service.ts";
+import { runAndReport, runService } from "./local-service.ts";
 import type { Registry } from "../register.ts";
 
 const roles = {
@@ -51,11 +51,11 @@ export function addClusterCommands(registry: Registry): void {
       .description(`${does}; on a gateway`)
       .argument("<host>", "its id, as `cloche hosts` shows it")
       .addHelpText("after", `\nExample:\n  cloche ${order} host-1`)
-      .action((host: string) => runAndTell(registry, [order, host], { host, done: order }));
+      .action((host: string) => runAndReport(registry, [order, host], { host, done: order }));
   program
     .command("forget")
     .description("another computer may join under the id of one that is gone for good; on a gateway")
     .argument("<part>", "host/<id> or edge/<id>")
     .addHelpText("after", "\nExample:\n  cloche forget host/host-1")
-    .action((part: string) => runAndTell(registry, ["forget", part], { part, done: "forget" }));
+    .action((part: string) => runAndReport(registry, ["forget", part], { part, done: "forget" }));
 }

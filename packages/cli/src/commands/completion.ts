@@ -1,6 +1,6 @@
 import type { Argument, Command } from "commander";
 import { UsageError } from "../exit-codes.ts";
-import { shortState } from "../sandbox-words.ts";
+import { shortState } from "../sandbox-format.ts";
 import { write } from "../terminal.ts";
 import type { Registry } from "../register.ts";
 

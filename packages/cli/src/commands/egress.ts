@@ -4,16 +4,16 @@ import { printFields, printJson, printTable } from "../terminal.ts";
 import { act, type Registry, type Run } from "../register.ts";
 
 /** Reads a policy: `open`, `none`, or allowed names (`*.example.org:443`) and addresses (`203.0.113.0/24:80-90`) in any order. */
-export function egressOf(words: readonly string[]): EgressRequest {
-  const [first = ""] = words;
-  if (words.length === 1 && (first === "open" || first === "none")) return { mode: first };
-  if (words.includes("open") || words.includes("none"))
+export function egressOf(destinations: readonly string[]): EgressRequest {
+  const [first = ""] = destinations;
+  if (destinations.length === 1 && (first === "open" || first === "none")) return { mode: first };
+  if (destinations.includes("open") || destinations.includes("none"))
     throw new UsageError("open and none stand alone: they leave nothing to list");
-  const isAddress = (word: string): boolean => /^[\d.]+(\/|:|$)/.test(word);
+  const isAddress = (destination: string): boolean => /^[\d.]+(\/|:|$)/.test(destination);
   return {
     mode: "allow",
-    domains: words.filter((word) => !isAddress(word)),
-    cidrs: words.filter(isAddress),
+    domains: destinations.filter((one) => !isAddress(one)),
+    cidrs: destinations.filter(isAddress),
   };
 }
 
@@ -27,8 +27,8 @@ export function addEgressCommand(registry: Registry): void {
       "\nExamples:\n  cloche egress demo\n  cloche egress demo none\n  cloche egress demo registry.npmjs.org:443 '*.github.com:443' 203.0.113.0/24",
     )
     .action(
-      act(registry, async (run, word: string, allowed: string[]) => {
-        const sandbox = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, allowed: string[]) => {
+        const sandbox = await run.sandbox(nameOrId);
         if (allowed.length > 0) await sandbox.update({ egress: egressOf(allowed) }, { signal: run.signal });
         await show(run, await sandbox.egress({ signal: run.signal }));
       }),

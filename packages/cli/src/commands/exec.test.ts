@@ -11,7 +11,7 @@ test("exec writes output as it comes and passes the exit code through", async ()
   const service = new FakeService();
   service.answers["POST /v1/exec"] = () =>
     events(["stdout", { data: "out\n" }], ["stderr", { data: "err\n" }], exitEvent(7));
-  const words = [
+  const args = [
     "exec",
     "-w",
     "/srv",
@@ -29,7 +29,7 @@ test("exec writes output as it comes and passes the exit code through", async ()
     "-c",
     "exit 7",
   ];
-  expect(await service.run(words)).toMatchObject({ code: 7, stdout: "out\n", stderr: "err\n" });
+  expect(await service.run(args)).toMatchObject({ code: 7, stdout: "out\n", stderr: "err\n" });
   expect(service.sent("POST /v1/exec")).toEqual({
     cmd: ["sh", "-c", "exit 7"],
     dir: "/srv",
@@ -56,11 +56,11 @@ test("exec passes every byte of the output on, and a character that came in two 
 test("exec needs no -- : what follows the sandbox belongs to the command", async () => {
   const service = new FakeService();
   service.answers["POST /v1/exec"] = () => events(exitEvent(0));
-  for (const words of [
+  for (const args of [
     ["exec", "demo", "ls", "-l", "--json"],
     ["exec", "-w", "/", "demo", "ls", "-l", "--json"],
   ]) {
-    expect((await service.run(words)).code).toBe(0);
+    expect((await service.run(args)).code).toBe(0);
     expect(service.sent("POST /v1/exec").cmd).toEqual(["ls", "-l", "--json"]);
   }
   await service.run(["exec", "demo", "git", "log", "--", "x"]);

@@ -46,9 +46,9 @@ Examples:
   cloche exec -d demo -- make -C /srv
   cloche exec -w /srv -e PORT=80 demo -- sh -c 'echo $PORT'`,
     )
-    .action(async (word: string, words: string[], options: ExecFlags) => {
+    .action(async (nameOrId: string, args: string[], options: ExecFlags) => {
       try {
-        await act(registry, execute)(word, words, options);
+        await act(registry, execute)(nameOrId, args, options);
       } catch (error) {
         if (registry.terminal.signal.aborted || error instanceof UsageError) throw error;
         printError(registry.terminal, error, registry.program.opts<{ json?: boolean }>().json === true);
@@ -57,9 +57,9 @@ Examples:
     });
 }
 
-async function execute(run: Run, word: string, words: string[], options: ExecFlags): Promise<number> {
-  const command = requireCommand(words, "cloche exec demo -- ls -l");
-  return execIn(run, await run.sandbox(word), command, options);
+async function execute(run: Run, nameOrId: string, args: string[], options: ExecFlags): Promise<number> {
+  const command = requireCommand(args, "cloche exec demo -- ls -l");
+  return execIn(run, await run.sandbox(nameOrId), command, options);
 }
 
 /** Runs the command with the command's terminal or streams; answers its exit code. */

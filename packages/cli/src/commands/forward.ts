@@ -26,9 +26,14 @@ Examples:
     .action(act(registry, forward));
 }
 
-async function forward(run: Run, word: string, ports: string[], options: { address: string }): Promise<void> {
+async function forward(
+  run: Run,
+  nameOrId: string,
+  ports: string[],
+  options: { address: string },
+): Promise<void> {
   const pairs = ports.map(readPair);
-  const sandbox = await run.sandbox(word);
+  const sandbox = await run.sandbox(nameOrId);
   const servers: Server[] = [];
   try {
     for (const { inside, here } of pairs)

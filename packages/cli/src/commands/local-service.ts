@@ -32,15 +32,15 @@ const answersJson = new Set([
 ]);
 
 /** Runs the service's program as a separate process, as npm start does, because the service is another trust domain. */
-export async function runService(registry: Registry, words: string[]): Promise<boolean> {
+export async function runService(registry: Registry, args: string[]): Promise<boolean> {
   const root = findCheckout();
   if (root === undefined) {
-    const command = `npx cloche ${words.join(" ")}`;
+    const command = `npx cloche ${args.join(" ")}`;
     throw new UsageError(`this is for the service's own machine: in its checkout, run ${command}`);
   }
   const json = registry.program.opts<{ json?: boolean }>().json === true;
-  const flags = json && answersJson.has(words[0] ?? "") ? ["--json"] : [];
-  const node = ["--disable-warning=ExperimentalWarning", join(root, serviceMain), ...words, ...flags];
+  const flags = json && answersJson.has(args[0] ?? "") ? ["--json"] : [];
+  const node = ["--disable-warning=ExperimentalWarning", join(root, serviceMain), ...args, ...flags];
   const child = spawn(process.execPath, node, { cwd: root, env: registry.terminal.env, stdio: "inherit" });
   // Ctrl-C also reaches the child, which then stops. This process must not end before the child.
   const wait = (): void => undefined;
@@ -53,9 +53,9 @@ export async function runService(registry: Registry, words: string[]): Promise<b
 }
 
 /** Runs a command whose program prints only text, on standard error; with --json then prints `done`. */
-export async function runAndTell(registry: Registry, words: string[], done: object): Promise<void> {
+export async function runAndReport(registry: Registry, args: string[], done: object): Promise<void> {
   const { program, terminal } = registry;
-  const isDone = await runService(registry, words);
+  const isDone = await runService(registry, args);
   if (isDone && program.opts<{ json?: boolean }>().json === true) await printJson(terminal, done);
 }
 
@@ -119,7 +119,7 @@ export function addLocalServiceCommands(registry: Registry): void {
     .description(
       "stop the service on this machine; sandboxes are suspended and come back with the next start",
     )
-    .action(() => runAndTell(registry, ["down"], { stopped: true }));
+    .action(() => runAndReport(registry, ["down"], { stopped: true }));
   program
     .command("rotate-signing-key")
     .description("sign data plane tokens with a new key; those given out stay good until they expire")
@@ -138,7 +138,7 @@ export function addLocalServiceCommands(registry: Registry): void {
     .option("--force", "also while a service seems to use them; it ends within a minute")
     .addHelpText("after", "\nExample:\n  cloche take-over && cloche up --detach")
     .action((options: { force?: boolean }) =>
-      runAndTell(registry, ["take-over", ...(options.force === true ? ["--force"] : [])], {
+      runAndReport(registry, ["take-over", ...(options.force === true ? ["--force"] : [])], {
         taken_over: true,
       }),
     );
@@ -150,12 +150,12 @@ export function addLocalServiceCommands(registry: Registry): void {
     .description("copy them into a new folder; the service may be running")
     .addHelpText("after", "\nExample:\n  cloche backup create /backup/cloche-1")
     .action((folder: string) =>
-      runAndTell(registry, ["backup", resolve(folder)], { backup: resolve(folder) }),
+      runAndReport(registry, ["backup", resolve(folder)], { backup: resolve(folder) }),
     );
   backup
     .command("restore <folder>")
     .description("put them back into a home that has none and where no service runs")
     .action((folder: string) =>
-      runAndTell(registry, ["restore-backup", resolve(folder)], { restored: resolve(folder) }),
+      runAndReport(registry, ["restore-backup", resolve(folder)], { restored: resolve(folder) }),
     );
 }

@@ -23,8 +23,8 @@ export function addMetricsCommand(registry: Registry): void {
     .option("--history", "each ten seconds of the last hour, oldest first")
     .addHelpText("after", "\nExamples:\n  cloche metrics demo\n  cloche metrics demo --history")
     .action(
-      act(registry, async (run, word: string, options: { history?: boolean }) => {
-        const sandbox = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, options: { history?: boolean }) => {
+        const sandbox = await run.sandbox(nameOrId);
         const metrics = await sandbox.metrics({ signal: run.signal });
         if (run.json) return printJson(run.terminal, metrics);
         if (options.history === true) return printTable(run.terminal, columns, metrics.history.map(cells));

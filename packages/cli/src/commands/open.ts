@@ -12,8 +12,8 @@ export function addOpenCommand(registry: Registry): void {
     .option("--path <path>", "where the link leads", "/")
     .addHelpText("after", "\nExample:\n  cloche open demo 8080")
     .action(
-      act(registry, async (run, word: string, port: string, options: { path: string }) => {
-        const sandbox = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, port: string, options: { path: string }) => {
+        const sandbox = await run.sandbox(nameOrId);
         const link = await sandbox.portLink(portNumber(port), { path: options.path, signal: run.signal });
         if (run.json) return printJson(run.terminal, link);
         return printLines(run.terminal, link.url);

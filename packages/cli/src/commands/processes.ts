@@ -50,8 +50,8 @@ export function addProcessCommands(registry: Registry): void {
     .action(act(registry, shell));
 }
 
-async function list(run: Run, word: string, options: { all?: boolean }): Promise<void> {
-  const sandbox = await run.sandbox(word);
+async function list(run: Run, nameOrId: string, options: { all?: boolean }): Promise<void> {
+  const sandbox = await run.sandbox(nameOrId);
   const status = options.all === true ? undefined : ("running" as const);
   const processes = await sandbox.processes.list({ ...present({ status }), signal: run.signal });
   if (run.json) return printJson(run.terminal, processes);
@@ -66,8 +66,8 @@ async function list(run: Run, word: string, options: { all?: boolean }): Promise
   return printTable(run.terminal, ["PROCESS", "PID", "KIND", "STATUS", "STARTED", "COMMAND"], rows);
 }
 
-async function kill(run: Run, word: string, id: string, options: { signal?: string }): Promise<void> {
-  const process = await find(run, await run.sandbox(word), id);
+async function kill(run: Run, nameOrId: string, id: string, options: { signal?: string }): Promise<void> {
+  const process = await find(run, await run.sandbox(nameOrId), id);
   const { signal } = options;
   const number = signal !== undefined && /^\d+$/.test(signal) ? wholeNumber(signal) : undefined;
   const name = signal === undefined || signal.toUpperCase().startsWith("SIG") ? signal : `SIG${signal}`;
@@ -78,19 +78,19 @@ async function kill(run: Run, word: string, id: string, options: { signal?: stri
   return run.json ? printJson(run.terminal, info) : printLines(run.terminal, process.id);
 }
 
-async function attach(run: Run, word: string, id: string, options: { input: boolean }): Promise<number> {
+async function attach(run: Run, nameOrId: string, id: string, options: { input: boolean }): Promise<number> {
   refuseJson(run);
-  const process = await find(run, await run.sandbox(word), id);
+  const process = await find(run, await run.sandbox(nameOrId), id);
   return show(run, process, { input: options.input && process.info.stdin === "open" });
 }
 
 async function output(
   run: Run,
-  word: string,
+  nameOrId: string,
   id: string,
   options: { follow?: boolean; stderr?: boolean },
 ): Promise<number> {
-  const process = await find(run, await run.sandbox(word), id);
+  const process = await find(run, await run.sandbox(nameOrId), id);
   const { stdout, stderr } = run.terminal;
   const isWanted = (of: string): boolean => options.stderr !== true || of === "stderr";
   if (options.follow === true) {
@@ -126,8 +126,8 @@ interface ShellFlags {
   shell: string;
 }
 
-async function shell(run: Run, word: string, options: ShellFlags): Promise<number> {
-  const sandbox = await run.sandbox(word);
+async function shell(run: Run, nameOrId: string, options: ShellFlags): Promise<number> {
+  const sandbox = await run.sandbox(nameOrId);
   return onTerminal(run, sandbox, [options.shell, "-l"], present({ ...options, shell: undefined }));
 }
 
@@ -160,14 +160,16 @@ async function show(run: Run, process: SandboxProcess, settings: { input: boolea
 }
 
 /** Finds a process by its id or the beginning of its id, with or without `proc-`. */
-async function find(run: Run, sandbox: Sandbox, word: string): Promise<SandboxProcess> {
+async function find(run: Run, sandbox: Sandbox, idPrefix: string): Promise<SandboxProcess> {
   const all = await sandbox.processes.list({ signal: run.signal });
-  const found = all.filter(({ process_id: id }) => id.startsWith(word) || id.startsWith(`proc-${word}`));
+  const found = all.filter(
+    ({ process_id: id }) => id.startsWith(idPrefix) || id.startsWith(`proc-${idPrefix}`),
+  );
   const [one] = found;
   if (one === undefined)
-    throw new NotFoundError(`there is no process ${word} in ${sandbox.info.name || sandbox.id}`);
-  if (found.length > 1 && one.process_id !== word)
-    throw new NotFoundError(`${word} is the beginning of ${found.length} processes; give more of it`);
+    throw new NotFoundError(`there is no process ${idPrefix} in ${sandbox.info.name || sandbox.id}`);
+  if (found.length > 1 && one.process_id !== idPrefix)
+    throw new NotFoundError(`${idPrefix} is the beginning of ${found.length} processes; give more of it`);
   return sandbox.processes.get(one.process_id, { signal: run.signal });
 }
 

@@ -34,9 +34,9 @@ export function addRunCommand(registry: Registry): void {
     .action(act(registry, runInNew));
 }
 
-async function runInNew(run: Run, words: string[], flags: RunFlags): Promise<number> {
-  const isDialogue = words.length === 0 && flags.tty === true;
-  const command = isDialogue ? ["bash", "-l"] : requireCommand(words, "cloche run --rm -- uname -a");
+async function runInNew(run: Run, args: string[], flags: RunFlags): Promise<number> {
+  const isDialogue = args.length === 0 && flags.tty === true;
+  const command = isDialogue ? ["bash", "-l"] : requireCommand(args, "cloche run --rm -- uname -a");
   await nameIsFree(run, flags);
   const request = present({ name: flags.name, cpus: flags.cpus, memory_mb: flags.memory });
   const sandbox = await during(

@@ -23,7 +23,7 @@ import { during } from "../progress.ts";
 import { printJson, printLines } from "../terminal.ts";
 import { nameIsFree } from "../sandbox-names.ts";
 import { showSandbox, showSandboxes } from "../sandbox-view.ts";
-import { shortState, stateOfWord } from "../sandbox-words.ts";
+import { shortState, parseState } from "../sandbox-format.ts";
 import { waitFor } from "../wait-for.ts";
 import { egressOf } from "./egress.ts";
 import { runService } from "./local-service.ts";
@@ -170,7 +170,7 @@ export function addSandboxCommands(registry: Registry): void {
     .addHelpText("after", "\nExamples:\n  cloche ls\n  cloche ls -o wide\n  cloche ls --state running -q")
     .action(
       act(registry, async (run, options: ListOptions) => {
-        const states = options.state?.map(stateOfWord);
+        const states = options.state?.map(parseState);
         const infos: SandboxInfo[] = [];
         const request = present({ states, metadata: options.metadata });
         for await (const { info } of run.cloche.list(request, { signal: run.signal })) infos.push(info);
@@ -184,7 +184,9 @@ export function addSandboxCommands(registry: Registry): void {
     .command("get <sandbox>")
     .description("show a sandbox")
     .addHelpText("after", "\nExample:\n  cloche get demo --json")
-    .action(act(registry, async (run, word: string) => showSandbox(run, (await run.sandbox(word)).info)));
+    .action(
+      act(registry, async (run, nameOrId: string) => showSandbox(run, (await run.sandbox(nameOrId)).info)),
+    );
 
   program
     .command("rm <sandbox...>")
@@ -193,8 +195,8 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--wait", "wait until they are gone")
     .addHelpText("after", "\nExample:\n  cloche rm demo sbx-4k2")
     .action(
-      act(registry, async (run, words: string[], options: { wait?: boolean }) => {
-        const sandboxes = await Promise.all(words.map((word) => run.sandbox(word)));
+      act(registry, async (run, namesOrIds: string[], options: { wait?: boolean }) => {
+        const sandboxes = await Promise.all(namesOrIds.map((nameOrId) => run.sandbox(nameOrId)));
         await Promise.all(
           sandboxes.map(async (sandbox) => {
             await sandbox.delete({ signal: run.signal });
@@ -219,15 +221,15 @@ export function addSandboxCommands(registry: Registry): void {
       .option("--no-wait", "answer at once")
       .addHelpText("after", `\nExample:\n  cloche ${verb} demo`)
       .action(
-        act(registry, async (run, word: string, options: ChangeOptions) => {
-          const sandbox = await run.sandbox(word);
+        act(registry, async (run, nameOrId: string, options: ChangeOptions) => {
+          const sandbox = await run.sandbox(nameOrId);
           // Printed only if it is not the default.
-          const said = {
+          const settings = {
             ...(options.memory === false && { memory: false }),
             ...(options.durable === true && { waitDurable: true }),
           };
           await during(run, stateOf(sandbox), async () => {
-            await sandbox[verb]({ ...said, signal: run.signal });
+            await sandbox[verb]({ ...settings, signal: run.signal });
             if (options.wait) await waitFor(run, sandbox, to);
           });
           await showSandbox(run, sandbox.info);
@@ -282,8 +284,8 @@ export function addSandboxCommands(registry: Registry): void {
       "\nExamples:\n  cloche fork demo --name demo-2\n  cloche fork demo --count 8 --name worker",
     )
     .action(
-      act(registry, async (run, word: string, options: ForkOptions) => {
-        const source = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, options: ForkOptions) => {
+        const source = await run.sandbox(nameOrId);
         const request = present({ ...lifetimes(options), checkpoint_id: options.checkpoint });
         const { count } = options;
         await nameIsFree(run, options);
@@ -328,11 +330,11 @@ export function addSandboxCommands(registry: Registry): void {
       "after",
       "\nExamples:\n  cloche update demo --timeout 2h\n  cloche update demo --public-port 8080\n  cloche update --check",
     )
-    .action((word: string | undefined, options: Record<string, unknown>) => {
-      if (word === undefined) return updateMachine(registry, options);
-      return updateSandbox(word, options);
+    .action((nameOrId: string | undefined, options: Record<string, unknown>) => {
+      if (nameOrId === undefined) return updateMachine(registry, options);
+      return updateSandbox(nameOrId, options);
     });
-  const updateSandbox = act(registry, async (run, word: string, options: Record<string, unknown>) => {
+  const updateSandbox = act(registry, async (run, nameOrId: string, options: Record<string, unknown>) => {
     const { check, metadata, publicPort, allowDuplicateName, ...rest } = options as Omit<
       MachineOptions,
       "metadata" | "publicPort"
@@ -349,7 +351,7 @@ export function addSandboxCommands(registry: Registry): void {
     if (check === true) throw new UsageError("--check is for cloche update without a sandbox");
     if (Object.keys(request).length === 0)
       throw new UsageError("nothing to change; see cloche update --help");
-    const sandbox = await run.sandbox(word);
+    const sandbox = await run.sandbox(nameOrId);
     if (rest.name !== sandbox.info.name)
       await nameIsFree(run, present({ name: rest.name, allowDuplicateName }));
     await showSandbox(run, await sandbox.update(request, { signal: run.signal }));

@@ -43,7 +43,7 @@ function pullText(pull: PullProgress): string {
   return `pulling: ${bytes}, ${pull.layers_done} of ${pull.layers_total} layers`;
 }
 
-const lookEveryMs = 500;
+const checkEveryMs = 500;
 
 /** Starts a service; on a terminal shows the progress of image pulls, which may take minutes. */
 async function start(run: Run, { services }: Sandbox, name: string): Promise<ServiceRecord> {
@@ -58,7 +58,7 @@ async function start(run: Run, { services }: Sandbox, name: string): Promise<Ser
         pulling === undefined
           ? `starting ${name}`
           : `${pulling.name}: ${pulling.pull === undefined ? "pulling" : pullText(pulling.pull)}`;
-      await sleep(lookEveryMs, undefined, { signal: over.signal });
+      await sleep(checkEveryMs, undefined, { signal: over.signal });
     }
   };
   // A failed read of the progress says nothing about the start.
@@ -204,9 +204,9 @@ Examples:
   cloche service define demo worker -f worker.json`,
     )
     .action(
-      act(registry, async (run, word: string, name: string, words: string[], flags: DefineFlags) => {
-        const definition = await readDefinition(run, words, flags);
-        const sandbox = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, name: string, args: string[], flags: DefineFlags) => {
+        const definition = await readDefinition(run, args, flags);
+        const sandbox = await run.sandbox(nameOrId);
         await show(run, await sandbox.services.put(name, definition, { signal: run.signal }));
       }),
     );
@@ -215,8 +215,8 @@ Examples:
     .command("ls <sandbox>")
     .description("list the services")
     .action(
-      act(registry, async (run, word: string) => {
-        const services = await (await run.sandbox(word)).services.list({ signal: run.signal });
+      act(registry, async (run, nameOrId: string) => {
+        const services = await (await run.sandbox(nameOrId)).services.list({ signal: run.signal });
         if (run.json) return printJson(run.terminal, { services });
         const rows = services.map((one) => [
           one.name,
@@ -233,8 +233,8 @@ Examples:
     .command("get <sandbox> <name>")
     .description("show a service")
     .action(
-      act(registry, async (run, word: string, name: string) =>
-        show(run, await (await run.sandbox(word)).services.get(name, { signal: run.signal })),
+      act(registry, async (run, nameOrId: string, name: string) =>
+        show(run, await (await run.sandbox(nameOrId)).services.get(name, { signal: run.signal })),
       ),
     );
 
@@ -246,8 +246,8 @@ Examples:
       .command(`${verb} <sandbox> <name>`)
       .description(description)
       .action(
-        act(registry, async (run, word: string, name: string) => {
-          const sandbox = await run.sandbox(word);
+        act(registry, async (run, nameOrId: string, name: string) => {
+          const sandbox = await run.sandbox(nameOrId);
           const record =
             verb === "start"
               ? await start(run, sandbox, name)
@@ -262,8 +262,8 @@ Examples:
     .command("rm <sandbox> <name>")
     .description("stop a service and remove its definition")
     .action(
-      act(registry, async (run, word: string, name: string) => {
-        const answer = await (await run.sandbox(word)).services.delete(name, { signal: run.signal });
+      act(registry, async (run, nameOrId: string, name: string) => {
+        const answer = await (await run.sandbox(nameOrId)).services.delete(name, { signal: run.signal });
         if (run.json) await printJson(run.terminal, answer);
         else await printLines(run.terminal, name);
       }),
@@ -289,9 +289,9 @@ Examples:
     .action(
       act(
         registry,
-        async (run, word: string, name: string, words: string[], options: { timeout?: number }) => {
-          const command = requireCommand(words, "cloche service exec demo db -- redis-cli ping");
-          const { services } = await run.sandbox(word);
+        async (run, nameOrId: string, name: string, args: string[], options: { timeout?: number }) => {
+          const command = requireCommand(args, "cloche service exec demo db -- redis-cli ping");
+          const { services } = await run.sandbox(nameOrId);
           const answer = await services.exec(name, command, {
             ...present({ timeout_secs: options.timeout }),
             signal: run.signal,
@@ -309,12 +309,12 @@ Examples:
 
 async function printLog(
   run: Run,
-  word: string,
+  nameOrId: string,
   named: string | undefined,
   options: { follow?: boolean; tail?: number },
 ): Promise<void> {
-  const { services } = await run.sandbox(word);
-  const name = named ?? (await onlyService(run, services, word));
+  const { services } = await run.sandbox(nameOrId);
+  const name = named ?? (await onlyService(run, services, nameOrId));
   const request = { ...present({ tail: options.tail }), signal: run.signal };
   if (options.follow !== true) {
     const log = await services.logs(name, request);
@@ -324,12 +324,12 @@ async function printLog(
     await (run.json ? printJsonLine(run.terminal, { log: text }) : printText(run.terminal, text));
 }
 
-async function onlyService(run: Run, services: Services, word: string): Promise<string> {
+async function onlyService(run: Run, services: Services, nameOrId: string): Promise<string> {
   const names = (await services.list({ signal: run.signal })).map(({ name }) => name);
   if (names.length === 1 && names[0] !== undefined) return names[0];
   if (names.length === 0)
     throw new NotFoundError(
-      `${word} has no service; what a process wrote is in cloche output: see cloche ps ${word}`,
+      `${nameOrId} has no service; what a process wrote is in cloche output: see cloche ps ${nameOrId}`,
     );
-  throw new UsageError(`${word} has ${names.length} services; name one: ${names.join(", ")}`);
+  throw new UsageError(`${nameOrId} has ${names.length} services; name one: ${names.join(", ")}`);
 }

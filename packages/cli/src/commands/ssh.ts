@@ -79,14 +79,14 @@ interface SshFlags {
   v: number;
 }
 
-async function ssh(run: Run, word: string, command: string[], flags: SshFlags): Promise<number> {
-  const [, named, name = word] = /^([a-z_][a-z0-9_-]*)@(.+)$/.exec(word) ?? [];
+async function ssh(run: Run, nameOrId: string, command: string[], flags: SshFlags): Promise<number> {
+  const [, named, name = nameOrId] = /^([a-z_][a-z0-9_-]*)@(.+)$/.exec(nameOrId) ?? [];
   const sandbox = await run.sandbox(name);
   const folder = await mkdtemp(join(tmpdir(), "cloche-ssh-"));
   try {
     await makeKeys(folder);
     const settings = clientSettings(folder, [...ourselves(), "ssh-proxy", sandbox.id, folder]);
-    const words = [
+    const args = [
       ...settings.flatMap(([setting, value]) => ["-o", `${setting}=${value}`]),
       "-l",
       flags.login ?? named ?? defaultUser,
@@ -95,7 +95,7 @@ async function ssh(run: Run, word: string, command: string[], flags: SshFlags): 
       sandbox.id,
       ...command,
     ];
-    return await runClient(words, run.terminal.env);
+    return await runClient(args, run.terminal.env);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
@@ -112,8 +112,8 @@ function passedOn(flags: SshFlags): string[] {
 }
 
 /** Runs OpenSSH's client. It owns the terminal, so this process ignores Ctrl-C. */
-async function runClient(words: readonly string[], env: NodeJS.ProcessEnv): Promise<number> {
-  const client = spawn("ssh", words, { stdio: "inherit", env });
+async function runClient(args: readonly string[], env: NodeJS.ProcessEnv): Promise<number> {
+  const client = spawn("ssh", args, { stdio: "inherit", env });
   try {
     const [code, signal] = (await once(client, "exit")) as [number | null, NodeJS.Signals | null];
     return code ?? 128 + (signal === null ? 0 : constants.signals[signal]);
@@ -126,9 +126,9 @@ async function runClient(words: readonly string[], env: NodeJS.ProcessEnv): Prom
 /** The words by which other programs run this command. */
 const ourselves = (): string[] => [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
 
-async function config(run: Run, words: string[], flags: { login?: string }): Promise<void> {
+async function config(run: Run, namesOrIds: string[], flags: { login?: string }): Promise<void> {
   const folder = join(configHome(run.terminal.env), "cloche", "ssh");
-  const [all, asked] = await sandboxesOf(run, words);
+  const [all, asked] = await sandboxesOf(run, namesOrIds);
   await keepKeys(folder);
   const names = new Map<string, number>();
   for (const { info } of all) names.set(info.name, (names.get(info.name) ?? 0) + 1);
@@ -149,14 +149,14 @@ async function config(run: Run, words: string[], flags: { login?: string }): Pro
 }
 
 /** All sandboxes that have or will have a disk, and the requested ones among them. */
-async function sandboxesOf(run: Run, words: readonly string[]): Promise<[Sandbox[], Sandbox[]]> {
+async function sandboxesOf(run: Run, namesOrIds: readonly string[]): Promise<[Sandbox[], Sandbox[]]> {
   const all: Sandbox[] = [];
   for await (const sandbox of run.cloche.list({}, { signal: run.signal })) {
     const { state } = sandbox.info;
     if (state !== "SANDBOX_STATE_DELETING" && state !== "SANDBOX_STATE_ERROR") all.push(sandbox);
   }
-  if (words.length === 0) return [all, all];
-  return [all, await Promise.all(words.map((word) => run.sandbox(word)))];
+  if (namesOrIds.length === 0) return [all, all];
+  return [all, await Promise.all(namesOrIds.map((nameOrId) => run.sandbox(nameOrId)))];
 }
 
 /** Settings for editors that run ssh without this shell's environment. Without the API key, since others may read the file. */
@@ -171,11 +171,11 @@ function settingsOf({ env }: Terminal): string[] {
 }
 
 /** The ProxyCommand of ssh: starts a server for one connection and joins it to standard input and output. */
-async function proxy(run: Run, word: string, folder: string): Promise<void> {
+async function proxy(run: Run, nameOrId: string, folder: string): Promise<void> {
   const over = new AbortController();
   const signal = AbortSignal.any([run.signal, over.signal]);
   const keys = await readServerKeys(folder);
-  const sandbox = await run.sandbox(word);
+  const sandbox = await run.sandbox(nameOrId);
   const { port } = await startServer(sandbox, keys, signal);
   const connection = await sandbox.connectPort(port, { signal });
   const { stdin, stdout } = run.terminal;

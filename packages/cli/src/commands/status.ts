@@ -1,7 +1,7 @@
 import { humanBytes, type SandboxInfo } from "@cloche/sdk";
 import { findConnection, findLocalService } from "@cloche/sdk/node";
 import { connectionOf, contextInUse } from "../contexts.ts";
-import { megabytes, shortState } from "../sandbox-words.ts";
+import { megabytes, shortState } from "../sandbox-format.ts";
 import { printFields, printJson } from "../terminal.ts";
 import { type DiskPool, poolOfHome, poolOfMetrics } from "./disk-pool.ts";
 import { hasCheckout, runService } from "./local-service.ts";

@@ -13,8 +13,8 @@ function parseJson(text: string, hint: string): unknown {
   }
 }
 
-const readText = async (run: Run, word: string): Promise<string> =>
-  word === "-" ? (await readAll(run.terminal.stdin)).toString("utf8") : word;
+const readText = async (run: Run, text: string): Promise<string> =>
+  text === "-" ? (await readAll(run.terminal.stdin)).toString("utf8") : text;
 
 /** store set, get, rm, ls, batch. */
 // oxlint-disable-next-line max-lines-per-function -- a list of commands, a few lines each
@@ -32,11 +32,17 @@ export function addStoreCommands(registry: Registry): void {
     .action(
       act(
         registry,
-        async (run, word: string, key: string, text: string, options: { string?: boolean; ttl?: number }) => {
+        async (
+          run,
+          nameOrId: string,
+          key: string,
+          text: string,
+          options: { string?: boolean; ttl?: number },
+        ) => {
           const raw = await readText(run, text);
           const value =
             options.string === true ? raw : parseJson(raw, "the value is not JSON (use --string for text)");
-          const { store: values } = await run.sandbox(word);
+          const { store: values } = await run.sandbox(nameOrId);
           const answer = await values.set(key, value, {
             ...present({ ttl_seconds: options.ttl }),
             signal: run.signal,
@@ -50,8 +56,8 @@ export function addStoreCommands(registry: Registry): void {
     .description("print the value of a key as JSON; with --json also when it expires")
     .option("--string", "print a value that is text without quotes")
     .action(
-      act(registry, async (run, word: string, key: string, options: { string?: boolean }) => {
-        const answer = await (await run.sandbox(word)).store.get(key, { signal: run.signal });
+      act(registry, async (run, nameOrId: string, key: string, options: { string?: boolean }) => {
+        const answer = await (await run.sandbox(nameOrId)).store.get(key, { signal: run.signal });
         if (run.json) return printJson(run.terminal, answer);
         const { value } = answer;
         if (options.string === true && typeof value === "string")
@@ -63,8 +69,8 @@ export function addStoreCommands(registry: Registry): void {
     .command("rm <sandbox> <key>")
     .description("delete a key; one that is not there is no error")
     .action(
-      act(registry, async (run, word: string, key: string) => {
-        const answer = await (await run.sandbox(word)).store.delete(key, { signal: run.signal });
+      act(registry, async (run, nameOrId: string, key: string) => {
+        const answer = await (await run.sandbox(nameOrId)).store.delete(key, { signal: run.signal });
         if (run.json) await printJson(run.terminal, answer);
       }),
     );
@@ -74,8 +80,8 @@ export function addStoreCommands(registry: Registry): void {
     .option("--prefix <text>", "only keys that begin with it", "")
     .option("--limit <number>", "at most so many", wholeNumber)
     .action(
-      act(registry, async (run, word: string, options: { prefix: string; limit?: number }) => {
-        const { store: values } = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string, options: { prefix: string; limit?: number }) => {
+        const { store: values } = await run.sandbox(nameOrId);
         const keys: string[] = [];
         for await (const key of values.allKeys({ prefix: options.prefix, signal: run.signal })) {
           if (options.limit !== undefined && keys.length >= options.limit) break;
@@ -93,14 +99,14 @@ export function addStoreCommands(registry: Registry): void {
       `\nExample:\n  echo '[{"op":"set","key":"a","value":1},{"op":"delete","key":"b"}]' | cloche store batch demo -`,
     )
     .action(
-      act(registry, async (run, word: string, file: string) => {
+      act(registry, async (run, nameOrId: string, file: string) => {
         const text = file === "-" ? await readText(run, "-") : await readFile(file, "utf8");
         const parsed = parseJson(text, `${file} is not JSON`);
         const operations = Array.isArray(parsed)
           ? parsed
           : (parsed as { operations?: unknown } | null)?.operations;
         if (!Array.isArray(operations)) throw new UsageError(`${file} must hold an array of operations`);
-        const { store: values } = await run.sandbox(word);
+        const { store: values } = await run.sandbox(nameOrId);
         const answer = await values.batch(operations as StoreOperation[], { signal: run.signal });
         if (run.json) return printJson(run.terminal, answer);
         return printLines(run.terminal, `${answer.applied} applied`);

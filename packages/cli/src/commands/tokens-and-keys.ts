@@ -13,8 +13,8 @@ export function addTokenAndKeyCommands(registry: Registry): void {
       '\nExample:\n  curl -H "Authorization: Bearer $(cloche token demo)" https://…/v1/files/list?path=/',
     )
     .action(
-      act(registry, async (run, word: string) => {
-        const { id } = await run.sandbox(word);
+      act(registry, async (run, nameOrId: string) => {
+        const { id } = await run.sandbox(nameOrId);
         const token = await run.cloche.gateway.issueDataPlaneToken(id, { signal: run.signal });
         if (run.json) return printJson(run.terminal, token);
         return printLines(run.terminal, token.jwt);

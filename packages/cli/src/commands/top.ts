@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { humanBytes, type MetricsSample, type Sandbox } from "@cloche/sdk";
 import { positiveNumber } from "../options.ts";
-import { megabytes } from "../sandbox-words.ts";
+import { megabytes } from "../sandbox-format.ts";
 import { printJson, printTable, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "../register.ts";
 
@@ -32,7 +32,7 @@ export function addTopCommand(registry: Registry): void {
       act(registry, async (run, options: { once?: boolean; seconds: number }) => {
         const isRepeated = run.terminal.stdout.isTTY === true && options.once !== true && !run.json;
         for (;;) {
-          const rows = await look(run);
+          const rows = await readRows(run);
           if (isRepeated) await write(run.terminal.stdout, toBegin);
           await show(run, rows);
           if (!isRepeated) return;
@@ -42,7 +42,7 @@ export function addTopCommand(registry: Registry): void {
     );
 }
 
-async function look(run: Run): Promise<Row[]> {
+async function readRows(run: Run): Promise<Row[]> {
   const { signal } = run;
   const waiting: Sandbox[] = [];
   for await (const sandbox of run.cloche.list({ states: ["SANDBOX_STATE_RUNNING"] }, { signal }))

@@ -28,11 +28,13 @@ export function addUsageCommand(registry: Registry): void {
       "\nExamples:\n  cloche usage --from 7d\n  cloche usage --by key\n  cloche usage demo --from 2026-01-01T00:00:00Z --json",
     )
     .action(
-      act(registry, async (run, word: string | undefined, options: UsageOptions) => {
+      act(registry, async (run, nameOrId: string | undefined, options: UsageOptions) => {
         const { gateway } = run.cloche;
         // The id of one that is deleted finds no sandbox any more, but its usage.
         const sandboxId =
-          word === undefined || /^sbx-[a-z0-9]{20}$/.test(word) ? word : (await run.sandbox(word)).id;
+          nameOrId === undefined || /^sbx-[a-z0-9]{20}$/.test(nameOrId)
+            ? nameOrId
+            : (await run.sandbox(nameOrId)).id;
         const request = present({ sandbox_id: sandboxId, from: options.from, to: options.to });
         const usage: SandboxUsage[] = [];
         let page = await gateway.getUsage(request, { signal: run.signal });

@@ -25,13 +25,13 @@ Examples:
 
 async function watch(
   run: Run,
-  word: string,
+  nameOrId: string,
   path: string,
   options: { recursive?: boolean; user?: string },
 ): Promise<void> {
   const { signal, terminal, json } = run;
   const { recursive = false, user } = options;
-  const sandbox = await run.sandbox(word);
+  const sandbox = await run.sandbox(nameOrId);
   await using changes = await sandbox.files.watch(path, { recursive, asUser: user, signal });
   // Where the lines are read by a program it must know from when on.
   printNotice(terminal, `watching ${path}`);

@@ -9,7 +9,7 @@ export type ClientSettings = readonly (readonly [name: string, value: string])[]
  */
 export function clientSettings(folder: string, command: readonly string[]): ClientSettings {
   return [
-    ["ProxyCommand", withoutTokens(command.map(shellWord).join(" "))],
+    ["ProxyCommand", withoutTokens(command.map(shellQuote).join(" "))],
     ["IdentityFile", quoted(clientKeyFile(folder))],
     ["IdentitiesOnly", "yes"],
     ["PreferredAuthentications", "publickey"],
@@ -27,8 +27,8 @@ export function hostEntry(names: readonly string[], settings: ClientSettings): s
 }
 
 /** Quotes a word for the shell that runs the command. */
-const shellWord = (word: string): string =>
-  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+const shellQuote = (text: string): string =>
+  /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 
 /** Escapes `%`, which begins a token of ssh. */
 const withoutTokens = (text: string): string => text.replaceAll("%", "%%");

@@ -91,18 +91,18 @@ export async function startServer(
     keep_seconds: keepSeconds,
     signal,
   });
-  return { port: await toldPort(process, sandbox, signal) };
+  return { port: await reportedPort(process, sandbox, signal) };
 }
 
-async function toldPort(process: SandboxProcess, sandbox: Sandbox, signal: AbortSignal): Promise<number> {
-  const told = { stdout: "", stderr: "" };
+async function reportedPort(process: SandboxProcess, sandbox: Sandbox, signal: AbortSignal): Promise<number> {
+  const output = { stdout: "", stderr: "" };
   for await (const event of process.events({ signal })) {
     if (event.type === "stdout" || event.type === "stderr")
-      told[event.type] += new TextDecoder().decode(event.data);
-    const port = /^(\d+)\n/.exec(told.stdout)?.[1];
+      output[event.type] += new TextDecoder().decode(event.data);
+    const port = /^(\d+)\n/.exec(output.stdout)?.[1];
     if (port !== undefined) return Number(port);
     if (event.type === "exit") break;
   }
-  const why = told.stderr.trim() || "it ended without a word";
+  const why = output.stderr.trim() || "it ended without a word";
   throw new NotFoundError(`no SSH server could be started in ${sandbox.info.name || sandbox.id}: ${why}`);
 }

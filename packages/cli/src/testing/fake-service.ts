@@ -123,7 +123,7 @@ export class FakeService {
 
   /** Runs a command line. */
   async run(
-    words: string[],
+    args: string[],
     stdin: string | Buffer | Readable = "",
   ): Promise<{ code: number; stdout: string; stderr: string; bytes: Buffer }> {
     const stdout = new Collected();
@@ -133,7 +133,7 @@ export class FakeService {
     stderr.columns = this.columns;
     this.shown = () => stderr.text;
     const cloche = new Cloche({ gatewayUrl: "http://gateway.test", apiKey: "key", fetch: this.#fetch });
-    const code = await run(words, {
+    const code = await run(args, {
       stdin: stdin instanceof Readable ? stdin : Readable.from([Buffer.from(stdin)]),
       stdout,
       stderr,

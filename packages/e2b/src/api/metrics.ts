@@ -14,7 +14,7 @@ export async function metrics(call: ApiCall): Promise<ApiAnswer> {
   const start = wholeNumber(call.query, "start", unixSeconds) ?? 0;
   const end = wholeNumber(call.query, "end", unixSeconds) ?? Number.POSITIVE_INFINITY;
   const { now, history } = await call.gateway.getSandboxMetrics(info.id);
-  const samples = [...history, now].map((sample) => told(info, sample));
+  const samples = [...history, now].map((sample) => toMetric(info, sample));
   return ok(samples.filter(({ timestampUnix }) => timestampUnix >= start && timestampUnix <= end));
 }
 
@@ -26,13 +26,13 @@ export async function metricsOfMany({ gateway, sandboxes, query }: ApiCall): Pro
   const pairs = await Promise.all(
     ids.map(async (id): Promise<[string, Fields] | undefined> => {
       const info = await sandboxes.find(gateway, id);
-      return info && [id, told(info, (await gateway.getSandboxMetrics(id)).now)];
+      return info && [id, toMetric(info, (await gateway.getSandboxMetrics(id)).now)];
     }),
   );
   return ok({ sandboxes: Object.fromEntries(pairs.filter((pair) => pair !== undefined)) });
 }
 
-function told(info: SandboxInfo, sample: MetricsSample): Fields & { timestampUnix: number } {
+function toMetric(info: SandboxInfo, sample: MetricsSample): Fields & { timestampUnix: number } {
   return {
     timestamp: sample.at,
     timestampUnix: Math.floor(Date.parse(sample.at) / 1_000),

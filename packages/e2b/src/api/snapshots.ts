@@ -47,10 +47,13 @@ export async function listSnapshots({ gateway, query }: ApiCall): Promise<ApiAns
   const from = token === null ? 0 : fitting.findIndex(({ id }) => id === token) + 1;
   const page = fitting.slice(from, from + limit);
   const isLast = from + limit >= fitting.length;
-  return ok(page.map(told), isLast ? {} : { "x-next-token": page.at(-1)?.id ?? "" });
+  return ok(page.map(toSnapshot), isLast ? {} : { "x-next-token": page.at(-1)?.id ?? "" });
 }
 
-const told = ({ id, name }: TeamCheckpoint): Fields => ({ snapshotID: id, names: name === "" ? [] : [name] });
+const toSnapshot = ({ id, name }: TeamCheckpoint): Fields => ({
+  snapshotID: id,
+  names: name === "" ? [] : [name],
+});
 
 /** `DELETE /templates/{id}` of a snapshot, by id or name. */
 export async function deleteSnapshot({ gateway, params }: ApiCall): Promise<ApiAnswer> {

@@ -90,11 +90,11 @@ export class MessageStream {
 
   /** Sends `message` after each `everyMs` without another message, so that proxies and clients keep the stream open. */
   keepAlive(message: Fields, everyMs: number): void {
-    const look = (): void => {
+    const check = (): void => {
       if (performance.now() - this.#lastMs >= everyMs && !this.#response.writableNeedDrain)
         void this.send(message);
     };
-    this.#keepAlive = setInterval(look, everyMs);
+    this.#keepAlive = setInterval(check, everyMs);
     whenClosed(this.#response, () => clearInterval(this.#keepAlive));
   }
 
@@ -108,8 +108,8 @@ export class MessageStream {
     clearInterval(this.#keepAlive);
     if (this.#response.destroyed) return;
     this.#begin();
-    const told = error && { error: { code: error.code, message: error.message } };
-    this.#response.end(envelope(endFlag, told ?? {}));
+    const failure = error && { error: { code: error.code, message: error.message } };
+    this.#response.end(envelope(endFlag, failure ?? {}));
   }
 
   #begin(): void {

@@ -8,7 +8,7 @@ import type { SandboxDataPlane } from "@cloche/sdk";
 import { E2bError, notOffered } from "../e2b-error.ts";
 import { answerJson, headerOf, signalOf, written } from "../http.ts";
 import type { Account } from "./accounts.ts";
-import { makeDirectories } from "./making.ts";
+import { makeDirectories } from "./make-directories.ts";
 import { attributesHeader, type Metadata, metadataIn, metadataOf } from "./metadata.ts";
 import { uploads } from "./multipart.ts";
 import { userPath } from "./user-path.ts";

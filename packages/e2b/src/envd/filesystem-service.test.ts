@@ -33,11 +33,11 @@ it("a list of many links asks the sandbox a few times, not for each link", async
   let turns = 0;
   const turn = (): void => void ((turns += 1), (next = setImmediate(turn)));
   let next = setImmediate(turn);
-  const told = await listDir(sandbox, { path: "/dir" }, {
+  const answered = await listDir(sandbox, { path: "/dir" }, {
     name: "user",
     home: "/home/user",
   } as unknown as Account);
-  const types = (told["entries"] as { type: string }[]).map(({ type }) => type);
+  const types = (answered["entries"] as { type: string }[]).map(({ type }) => type);
   expect(types).toHaveLength(links);
   expect(types.slice(0, 3)).toEqual(["FILE_TYPE_FILE", "FILE_TYPE_DIRECTORY", "FILE_TYPE_SYMLINK"]);
   expect(calls).toBeLessThan(4);

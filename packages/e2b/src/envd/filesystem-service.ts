@@ -11,7 +11,7 @@ import type { Account } from "./accounts.ts";
 import type { MessageStream } from "./connect-stream.ts";
 import { entryOf, followed, stat as statOf } from "./entry.ts";
 import { withJson } from "./held-bytes.ts";
-import { makeDirectories } from "./making.ts";
+import { makeDirectories } from "./make-directories.ts";
 import { userPath } from "./user-path.ts";
 import { watchDirectory, type WatchWish } from "./watch-events.ts";
 
@@ -88,17 +88,17 @@ export async function listDir(
           "resource_exhausted",
           `${path} has more than ${limits.listEntries} entries within depth ${depth}`,
         );
-      const told: Fields[] = Array.from({ length: list.entries.length });
-      const tell = async ([at, info]: [number, EntryInfo]): Promise<void> => {
-        told[at] = await entryOf(plane, info, posix.join(path, posix.relative(real, info.path)));
+      const answered: Fields[] = Array.from({ length: list.entries.length });
+      const fill = async ([at, info]: [number, EntryInfo]): Promise<void> => {
+        answered[at] = await entryOf(plane, info, posix.join(path, posix.relative(real, info.path)));
       };
       // Other teams are served between the parts: paths are long, and working them out takes a second for a large list.
       const entries = [...list.entries.entries()];
       for (let from = 0; from < entries.length; from += entriesOfTurn) {
-        await eachLimited(entries.slice(from, from + entriesOfTurn), tell, statsAtOnce);
+        await eachLimited(entries.slice(from, from + entriesOfTurn), fill, statsAtOnce);
         await nextTurn();
       }
-      return { entries: told };
+      return { entries: answered };
     },
   );
 }

@@ -4,7 +4,7 @@ import { E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
 
 /** Go's names of the usual signals that end programs. */
-const words: Record<string, string> = {
+const descriptions: Record<string, string> = {
   SIGHUP: "hangup",
   SIGINT: "interrupt",
   SIGQUIT: "quit",
@@ -20,7 +20,7 @@ export function endOf({ exit_code, signal, timed_out, ended_by }: ProcessInfo): 
   if (timed_out)
     throw new E2bError("deadline_exceeded", "the command ran longer than its time limit and was killed");
   if (signal !== null) {
-    const status = `signal: ${words[signal] ?? signalNumber(signal)}`;
+    const status = `signal: ${descriptions[signal] ?? signalNumber(signal)}`;
     return {
       exitCode: -1,
       exited: false,

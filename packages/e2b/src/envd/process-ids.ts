@@ -18,14 +18,14 @@ export class ProcessIds {
 
   /** Notes a new process; answers the pid for the client. */
   note({ pid, process_id }: ProcessInfo): number {
-    const told = pid === 0 ? firstMadeUpPid + (this.#madeUp++ % 1_000_000) : pid;
-    this.#ids.delete(told);
-    this.#ids.set(told, process_id);
+    const shownPid = pid === 0 ? firstMadeUpPid + (this.#madeUp++ % 1_000_000) : pid;
+    this.#ids.delete(shownPid);
+    this.#ids.set(shownPid, process_id);
     for (const oldest of this.#ids.keys()) {
       if (this.#ids.size <= heldPids) break;
       this.#ids.delete(oldest);
     }
-    return told;
+    return shownPid;
   }
 
   /** Calls `act` with the process that a selector names. An ended process is not found, as in envd. */

@@ -22,7 +22,7 @@ const heldSandboxes = 10_000;
 const heldKeys = 32;
 const relistMs = 5_000;
 /** How often the key of an open stream is looked at. */
-const keyLookMs = 5_000;
+const keyCheckMs = 5_000;
 /** Sandboxes of a key that are looked for after a restart, the newest ones. */
 const listedSandboxes = 100;
 
@@ -137,11 +137,11 @@ export class Sandboxes {
 
   /** Drops a request that is still open when its key is no longer valid. */
   endWithKey({ drop, whenEnded }: OpenRequest, apiKey: string, sandboxId: string): void {
-    const look = (): void =>
+    const check = (): void =>
       void this.requireKey(apiKey, sandboxId).catch((error: unknown) => {
         if (E2bError.from(error).code === "unauthenticated") drop();
       });
-    const timer = setInterval(look, keyLookMs);
+    const timer = setInterval(check, keyCheckMs);
     whenEnded(() => clearInterval(timer));
   }
 

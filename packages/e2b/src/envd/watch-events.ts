@@ -35,10 +35,10 @@ export async function watchDirectory(
   const first = await events.next();
   if (first.done === true || first.value.event !== "ready")
     throw new E2bError("unavailable", `the watch of ${path} ended at once`);
-  return { events: told(events, path, withEntries ? plane : undefined) };
+  return { events: toEvents(events, path, withEntries ? plane : undefined) };
 }
 
-async function* told(
+async function* toEvents(
   events: AsyncGenerator<{ event: string; data: string }>,
   root: string,
   plane: SandboxDataPlane | undefined,

@@ -12,7 +12,7 @@ const watchersPerSandbox = 64;
 const idleMs = 3_600_000;
 /** Events of one change follow each other within this time. */
 const settleMs = 50;
-const settleLooks = 5;
+const settleChecks = 5;
 
 interface Watcher {
   events: Fields[];
@@ -27,7 +27,7 @@ interface Watcher {
 /** Waits, within a limit, until events came and then none for a moment: clients ask right after a change, with its events under way. */
 async function settled(watcher: Watcher): Promise<void> {
   let seen = -1;
-  for (let looks = 0; looks < settleLooks && (seen !== watcher.events.length || seen === 0); looks++) {
+  for (let checks = 0; checks < settleChecks && (seen !== watcher.events.length || seen === 0); checks++) {
     seen = watcher.events.length;
     if (watcher.ended === undefined) await sleep(settleMs);
   }

@@ -12,7 +12,7 @@ export function watchBody(
   bytesSeen: () => number,
 ): () => void {
   let seen = bytesSeen();
-  const look = (): void => {
+  const check = (): void => {
     if (exchange.request.complete || exchange.over) return;
     const held = exchange.request.isPaused() || exchange.expectsContinue !== exchange.continued;
     const now = bytesSeen();
@@ -22,8 +22,8 @@ export function watchBody(
       return;
     }
     seen = now;
-    timer = setTimeout(look, bodyStallMs);
+    timer = setTimeout(check, bodyStallMs);
   };
-  let timer = setTimeout(look, bodyStallMs);
+  let timer = setTimeout(check, bodyStallMs);
   return () => clearTimeout(timer);
 }

@@ -28,12 +28,12 @@ interface Claims {
   n?: string;
 }
 
-const word = "cloche file link 1";
+const label = "cloche file link 1";
 /** Room for a path of 4,095 bytes, each percent-encoded, in base64. */
 const tokenLengthMax = 20_000;
 
 const macOf = (key: Uint8Array, sandboxId: string, claims: string): Buffer =>
-  createHmac("sha256", key).update(`${word}\0${sandboxId}\0${claims}`).digest();
+  createHmac("sha256", key).update(`${label}\0${sandboxId}\0${claims}`).digest();
 
 export function signFileLink(key: Uint8Array, sandboxId: string, link: FileLink): string {
   const claims: Claims = {

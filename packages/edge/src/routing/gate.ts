@@ -133,12 +133,12 @@ export class Gate {
         }
       };
       const timer = setTimeout(settle, limitMs);
-      const look = (): void => {
+      const check = (): void => {
         const route = this.#table.get(sandboxId);
-        if (route !== undefined && waits(route)) forget = this.#table.onceChanged(sandboxId, look);
+        if (route !== undefined && waits(route)) forget = this.#table.onceChanged(sandboxId, check);
         else settle();
       };
-      look();
+      check();
     });
   }
 

@@ -338,9 +338,9 @@ export class Router {
     if (request.method === "POST" && exchange.path === "/v1/exec") {
       const execId = newId();
       headers.push(internalHeaders.execId, execId);
-      const telling = { clock, log, timeoutMs: limits.agentAnswerMs };
+      const delivery = { clock, log, timeoutMs: limits.agentAnswerMs };
       onAbort = () => {
-        abortExec(pool, { sandboxId, execId, authorization, requestId }, telling).catch((error: unknown) =>
+        abortExec(pool, { sandboxId, execId, authorization, requestId }, delivery).catch((error: unknown) =>
           log.error({ err: error, request_id: requestId }, "aborting an exec failed"),
         );
       };

@@ -233,8 +233,8 @@ export class AgentPool {
       return;
     }
     // One second less than the agent keeps it, so that the agent never closes it at the moment of its reuse.
-    const saidMs = (connection.keepAliveSeconds ?? Number.POSITIVE_INFINITY) * 1000 - 1000;
-    connection.idleUntilMs = this.#nowMs() + Math.min(this.#limits.agentIdleMs, saidMs);
+    const keepAliveMs = (connection.keepAliveSeconds ?? Number.POSITIVE_INFINITY) * 1000 - 1000;
+    connection.idleUntilMs = this.#nowMs() + Math.min(this.#limits.agentIdleMs, keepAliveMs);
     this.#idle.push(connection);
   };
 

@@ -46,12 +46,12 @@ export async function watchRelay(
   ended: () => void,
 ): Promise<{ close(): void }> {
   const socket = await ask(relay, relayWatch, "its relay");
-  let said = "";
+  let received = "";
   socket.on("data", (chunk: Buffer) => {
-    said += chunk.toString("latin1");
-    if (said === relayDraining) draining();
+    received += chunk.toString("latin1");
+    if (received === relayDraining) draining();
     // A new watch is opened for the host's next program.
-    if (said.length >= relayDraining.length) socket.destroy();
+    if (received.length >= relayDraining.length) socket.destroy();
   });
   socket.once("end", () => socket.destroy());
   socket.on("error", () => socket.destroy());

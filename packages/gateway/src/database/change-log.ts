@@ -17,7 +17,7 @@ export interface ChangeSignal {
   /** Notifies soon, once for all changes until then. */
   send(): void;
   /** Calls `heard` for each notification, sometimes without a change, until `close`. */
-  listen(heard: () => void): { close(): Promise<void> };
+  listen(listener: () => void): { close(): Promise<void> };
 }
 
 export class ChangeLog {
@@ -39,8 +39,8 @@ export class ChangeLog {
     this.#signal.send();
   }
 
-  listen(heard: () => void): { close(): Promise<void> } {
-    return this.#signal.listen(heard);
+  listen(listener: () => void): { close(): Promise<void> } {
+    return this.#signal.listen(listener);
   }
 
   /** The newest `limit` sequence numbers, ascending. */
@@ -81,13 +81,13 @@ export function signalInProcess(): ChangeSignal {
   const listeners = new Set<() => void>();
   return {
     send() {
-      for (const heard of listeners) heard();
+      for (const listener of listeners) listener();
     },
-    listen(heard) {
-      listeners.add(heard);
+    listen(listener) {
+      listeners.add(listener);
       return {
         async close() {
-          listeners.delete(heard);
+          listeners.delete(listener);
         },
       };
     },

@@ -52,7 +52,7 @@ export class Hosts {
 
   /** Gives the host a lease with the next generation. Its reserved memory and `state` stay. */
   async register(host: HostDescription, leaseMs: number): Promise<HostRecord> {
-    const said = {
+    const described = {
       address: host.address,
       cpu_class: host.cpuClass,
       capacity_memory_mb: host.capacityMemoryMb,
@@ -64,7 +64,7 @@ export class Hosts {
     const row = await this.#db
       .insertInto("hosts")
       .values({
-        ...said,
+        ...described,
         id: host.id,
         generation: 1,
         reserved_memory_mb: 0,
@@ -73,7 +73,7 @@ export class Hosts {
       })
       .onConflict((conflict) =>
         conflict.column("id").doUpdateSet({
-          ...said,
+          ...described,
           generation: sql`hosts.generation + 1`,
           awaits_admission: sql`case when hosts.lost_at is null then hosts.awaits_admission else 1 end`,
         }),

@@ -6,7 +6,7 @@ import type { OperationRow, Schema } from "./schema.ts";
 export const operationKinds = ["create", "fork", "suspend", "resume", "delete"] as const;
 export type OperationKind = (typeof operationKinds)[number];
 
-const makingKinds: OperationKind[] = ["create", "fork"];
+const creatingKinds: OperationKind[] = ["create", "fork"];
 
 /** An operation of a sandbox that has not ended; the service continues it after a crash. */
 export interface OperationRecord {
@@ -99,7 +99,7 @@ export class Operations {
       .selectFrom("operations")
       .selectAll()
       .where("sandbox_id", "in", sandboxIds)
-      .where("kind", "in", makingKinds)
+      .where("kind", "in", creatingKinds)
       .execute();
     return rows.map(operationFromRow);
   }
@@ -122,7 +122,7 @@ export class Operations {
         updated_at: nowMs,
       })
       .where("sandbox_id", "in", sandboxIds)
-      .where("kind", "in", makingKinds)
+      .where("kind", "in", creatingKinds)
       .where("direction", "=", "forward")
       .where("owner", "=", owner)
       .execute();

@@ -16,11 +16,11 @@ export function withOutOfReach(dialect: Dialect): Dialect {
       const acquire = driver.acquireConnection.bind(driver);
       const seen = new WeakSet<DatabaseConnection>();
       driver.acquireConnection = async (options) => {
-        const connection = await telling(() => acquire(options));
+        const connection = await translating(() => acquire(options));
         if (!seen.has(connection)) {
           seen.add(connection);
           const execute = connection.executeQuery.bind(connection) as DatabaseConnection["executeQuery"];
-          connection.executeQuery = (query) => telling(() => execute(query));
+          connection.executeQuery = (query) => translating(() => execute(query));
         }
         return connection;
       };
@@ -29,7 +29,7 @@ export function withOutOfReach(dialect: Dialect): Dialect {
   };
 }
 
-async function telling<T>(run: () => Promise<T>): Promise<T> {
+async function translating<T>(run: () => Promise<T>): Promise<T> {
   try {
     return await run();
   } catch (error) {

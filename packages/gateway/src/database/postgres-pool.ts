@@ -7,7 +7,7 @@ import pg from "pg";
 
 export interface Connections extends PostgresPool {
   /** `hear` is called when older connections are given up; the answer ends that. */
-  onMoved(hear: () => void): () => void;
+  onMoved(listener: () => void): () => void;
   /** Gives up all present connections. */
   leave(): void;
 }
@@ -30,7 +30,7 @@ export function postgresConnections(
   const leave = (): void => {
     for (const client of present) given.add(client);
     present = new Set();
-    for (const hear of listeners) hear();
+    for (const listener of listeners) listener();
   };
   // Without a listener, a connection that breaks while idle would end the process.
   pool.on("error", onIdleError);
@@ -64,9 +64,9 @@ export function postgresConnections(
     },
     end: () => pool.end(),
     options: pool.options,
-    onMoved(hear) {
-      listeners.add(hear);
-      return () => listeners.delete(hear);
+    onMoved(listener) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
     },
     leave,
   };

@@ -18,7 +18,7 @@ export function postgresSignal(
   url: string,
   notify: (channel: string) => Promise<void>,
   onError: (error: Error) => void,
-  onMoved: (hear: () => void) => () => void,
+  onMoved: (listener: () => void) => () => void,
 ): ChangeSignal {
   let isPending = false;
   return {
@@ -30,9 +30,9 @@ export function postgresSignal(
         notify(channel).catch(onError);
       }, batchMs).unref();
     },
-    listen(heard) {
+    listen(listener) {
       const closed = new AbortController();
-      const running = keepListening(url, heard, closed.signal, onError, onMoved);
+      const running = keepListening(url, listener, closed.signal, onError, onMoved);
       return {
         async close() {
           closed.abort();
@@ -45,15 +45,15 @@ export function postgresSignal(
 
 async function keepListening(
   url: string,
-  heard: () => void,
+  listener: () => void,
   closed: AbortSignal,
   onError: (error: Error) => void,
-  onMoved: (hear: () => void) => () => void,
+  onMoved: (listener: () => void) => () => void,
 ): Promise<void> {
   while (!closed.aborted) {
     const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000, keepAlive: true });
     const over = Promise.withResolvers<void>();
-    client.on("notification", heard);
+    client.on("notification", listener);
     client.on("error", (error) => {
       onError(error);
       over.resolve();
@@ -66,7 +66,7 @@ async function keepListening(
       await client.connect();
       await client.query(`listen ${channel}`);
       // Notifications from before this connection are lost: look once.
-      heard();
+      listener();
       if (!closed.aborted) await over.promise;
     } catch (error) {
       onError(error as Error);

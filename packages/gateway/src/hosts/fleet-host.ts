@@ -20,7 +20,7 @@ export interface FleetHostDependencies {
   clock: Clock;
   log: Log;
   /** Resolves when the rows of the hosts were read again. */
-  look: () => Promise<void>;
+  refresh: () => Promise<void>;
 }
 
 export class FleetHost {
@@ -36,7 +36,7 @@ export class FleetHost {
     this.#connection = connection;
     this.#row = row;
     const clientOf = (): HostClient => this.#connection.client;
-    const fence = { generation: () => this.#row?.generation ?? 0, refused: needs.look };
+    const fence = { generation: () => this.#row?.generation ?? 0, refused: needs.refresh };
     this.calls = new HostCalls(clientOf, needs.clock, row && fence);
     this.view = new MachineView(this.calls, needs.clock, needs.log);
   }

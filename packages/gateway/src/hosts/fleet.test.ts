@@ -215,15 +215,15 @@ describe("a host that is watched", () => {
   it("tells them to the gateway that watches it next, where the one before is gone", async () => {
     const b = await world.start("b");
     const { id, hostId, teamId } = await create();
-    const tell = async (action: string) => {
+    const notify = async (action: string) => {
       world.host(hostId).tellAudit({ teamId, subject: id, action, atUnixMs: 1n });
       await quiet();
     };
-    await tell("checkpoint.create");
+    await notify("checkpoint.create");
     await a.gateway.close();
-    await tell("checkpoint.restore");
+    await notify("checkpoint.restore");
     await world.clock.advance(5_000);
-    await tell("checkpoint.delete");
+    await notify("checkpoint.delete");
     const entries = await world.database.audit.list({ teamId, subject: id, limit: 20 });
     const told = entries.map(({ action }) => action).filter((action) => action.startsWith("checkpoint."));
     expect(told.toSorted()).toEqual(["checkpoint.create", "checkpoint.delete", "checkpoint.restore"]);

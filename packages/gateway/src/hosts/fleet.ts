@@ -50,7 +50,7 @@ export class Fleet {
   #rows: ReadonlyMap<string, HostRecord> = new Map();
   #listener: FleetListener | undefined;
   #following: Promise<void> | undefined;
-  #looking: Promise<void> | undefined;
+  #refreshing: Promise<void> | undefined;
   readonly #having = new Map<string, Set<string>>();
   readonly #closing = new Set<Promise<void>>();
   #turn = 0;
@@ -159,13 +159,13 @@ export class Fleet {
     this.#listener = listener;
     for (const host of this.#hosts.values()) this.#listen(host);
     if (!this.isCluster) return;
-    await this.look();
+    await this.refresh();
     this.#following = this.#follow();
   }
 
   async close(): Promise<void> {
     this.#stop.abort(new Error("the gateway is closing"));
-    await Promise.all([this.#following, this.#looking]);
+    await Promise.all([this.#following, this.#refreshing]);
     for (const host of this.#hosts.values()) this.#end(host);
     await Promise.all(this.#closing);
   }
@@ -173,22 +173,22 @@ export class Fleet {
   /**
    * Reads the rows again, and resolves when the hosts follow them. Never throws: after a failure the known rows stay.
    */
-  look(): Promise<void> {
-    this.#looking ??= this.#look()
+  refresh(): Promise<void> {
+    this.#refreshing ??= this.#refresh()
       .catch((error: unknown) => this.#log.warn({ err: error }, "the hosts could not be read"))
-      .finally(() => (this.#looking = undefined));
-    return this.#looking;
+      .finally(() => (this.#refreshing = undefined));
+    return this.#refreshing;
   }
 
   async #follow(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      await this.#clock.sleep(gatewayLimits.hostLookMs, signal).catch(() => undefined);
-      if (!signal.aborted) await this.look();
+      await this.#clock.sleep(gatewayLimits.hostPollMs, signal).catch(() => undefined);
+      if (!signal.aborted) await this.refresh();
     }
   }
 
-  async #look(): Promise<void> {
+  async #refresh(): Promise<void> {
     if (!("hosts" in this.#source)) return;
     const { hosts, connect } = this.#source;
     const before = this.#rows;
@@ -237,17 +237,17 @@ export class Fleet {
     const listener = this.#listener;
     if (listener === undefined) return;
     const isCurrent = (): boolean => this.#hosts.get(id) === host;
-    const tell = (word: () => void): void => (isCurrent() ? word() : undefined);
+    const notify = (call: () => void): void => (isCurrent() ? call() : undefined);
     host.start({
       synced: () =>
-        tell(() => {
+        notify(() => {
           if (this.isCluster) this.#ask(host);
           listener.synced(id);
         }),
-      changed: (sandboxId) => tell(() => listener.changed(id, sandboxId)),
-      idle: (sandboxId) => tell(() => listener.idle(id, sandboxId)),
-      ready: (machines) => tell(() => listener.ready(id, machines)),
-      audit: (event) => tell(() => listener.audit(id, event)),
+      changed: (sandboxId) => notify(() => listener.changed(id, sandboxId)),
+      idle: (sandboxId) => notify(() => listener.idle(id, sandboxId)),
+      ready: (machines) => notify(() => listener.ready(id, machines)),
+      audit: (event) => notify(() => listener.audit(id, event)),
     });
   }
 
@@ -280,7 +280,7 @@ export class Fleet {
   }
 
   get #needs() {
-    return { clock: this.#clock, log: this.#log, look: () => this.look() };
+    return { clock: this.#clock, log: this.#log, refresh: () => this.refresh() };
   }
 }
 

@@ -20,7 +20,7 @@ export class HostDirectory {
   readonly #stop = new AbortController();
   /** When the present row of good looks began, and when the last look was; by the monotonic clock. */
   #watchingSinceMs: number | undefined;
-  #lookedAtMs = Number.NEGATIVE_INFINITY;
+  #refreshedAtMs = Number.NEGATIVE_INFINITY;
   #running: Promise<void> | undefined;
   /** Called for each host that this directory declared lost, with the generation that ended. */
   onLost: (host: HostGeneration) => void = () => undefined;
@@ -73,16 +73,16 @@ export class HostDirectory {
     };
     const { signal } = this.#stop;
     const regular = { everyMs: hostRenewMs, first: "now", clock: this.#clock, signal, failed } as const;
-    await regularly(regular, () => this.#look());
+    await regularly(regular, () => this.#refresh());
   }
 
-  async #look(): Promise<void> {
+  async #refresh(): Promise<void> {
     const startedAtMs = this.#clock.monotonicMs();
     const { count, expired } = await this.#hosts.leases();
     const nowMs = this.#clock.monotonicMs();
     // After a pause of more than two intervals this process cannot say which hosts renewed in time.
-    const isGap = nowMs - this.#lookedAtMs > 2 * hostRenewMs || nowMs - startedAtMs > hostRenewMs;
-    this.#lookedAtMs = nowMs;
+    const isGap = nowMs - this.#refreshedAtMs > 2 * hostRenewMs || nowMs - startedAtMs > hostRenewMs;
+    this.#refreshedAtMs = nowMs;
     if (expired * 2 > count) {
       this.#watchingSinceMs = undefined;
       this.#log.warn({ count, expired }, "most leases of hosts have run out; no host is declared lost");

@@ -157,8 +157,8 @@ describe("reports", () => {
     const machines = new ReportedMachines();
     for (let count = 0; count < 10_000; count += 1) {
       const sandboxId = `sbx-${String(count).padStart(20, "0")}`;
-      const said = machine({ sandboxId, phase: MachinePhase.SUSPENDED, storedImage });
-      const known = reportedMachine(said, nowMs);
+      const rest = machine({ sandboxId, phase: MachinePhase.SUSPENDED, storedImage });
+      const known = reportedMachine(rest, nowMs);
       expect(known?.storedImage?.packs.length).toBe(packs.length);
       if (known !== undefined) machines.set(known);
     }

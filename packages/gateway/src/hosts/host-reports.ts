@@ -39,9 +39,9 @@ const time = (value: bigint, nowMs: number): bigint =>
 /** Undefined: no machine has such an id. */
 export function reportedMachine(machine: Machine, nowMs: number): Machine | undefined {
   if (!isSandboxId(machine.sandboxId)) return undefined;
-  const { storedImage, channelKey, ...said } = machine;
+  const { storedImage, channelKey, ...rest } = machine;
   return {
-    ...said,
+    ...rest,
     phase: phases.has(machine.phase) ? machine.phase : MachinePhase.UNSPECIFIED,
     teamId: text(machine.teamId),
     runtime: text(machine.runtime),

@@ -45,7 +45,7 @@ export class HostWatches implements Watches {
   /** Hosts watched beyond this gateway's share, because no other gateway did. */
   readonly #unwanted = new Set<string>();
   #running: Promise<void> | undefined;
-  #looking: Promise<void> | undefined;
+  #refreshing: Promise<void> | undefined;
 
   constructor(needs: HostWatchesDependencies) {
     this.#needs = needs;
@@ -64,7 +64,7 @@ export class HostWatches implements Watches {
     const { hosts, owner, log } = this.#needs;
     this.#stop.abort(new Error("the gateway is closing"));
     this.#heldUntilMs.clear();
-    await Promise.all([this.#running, this.#looking]);
+    await Promise.all([this.#running, this.#refreshing]);
     await hosts
       .unwatch(owner)
       .catch((err: unknown) => log.warn({ err }, "the watches of hosts are left to run out"));
@@ -74,22 +74,22 @@ export class HostWatches implements Watches {
     const { clock } = this.#needs;
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      await this.look();
+      await this.refresh();
       await clock.sleep(hostWatchRenewMs, signal).catch(() => undefined);
     }
   }
 
   /** Renews the watches, and takes hosts that nobody watches. */
-  look(): Promise<void> {
-    this.#looking ??= this.#look()
+  refresh(): Promise<void> {
+    this.#refreshing ??= this.#refresh()
       .catch((err: unknown) => {
         if (!this.#stop.signal.aborted) this.#needs.log.warn({ err }, "renewal of host watches failed");
       })
-      .finally(() => (this.#looking = undefined));
-    return this.#looking;
+      .finally(() => (this.#refreshing = undefined));
+    return this.#refreshing;
   }
 
-  async #look(): Promise<void> {
+  async #refresh(): Promise<void> {
     const { clock, hosts, owner } = this.#needs;
     const sentAtMs = clock.monotonicMs();
     const reachable = new Set(this.#needs.reachable());

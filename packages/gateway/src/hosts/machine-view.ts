@@ -130,12 +130,12 @@ export class MachineView {
         const audit = event.audit && reportedAudit(event.audit, nowMs);
         if (audit !== undefined) this.#listener?.audit(audit);
       } else if (machine !== undefined) {
-        this.#tell(event.kind, machine);
+        this.#notify(event.kind, machine);
       }
     }
   }
 
-  #tell(kind: MachineEvent_Kind, machine: Machine): void {
+  #notify(kind: MachineEvent_Kind, machine: Machine): void {
     if (kind === MachineEvent_Kind.CHANGED) {
       this.#apply(machine);
       this.#listener?.changed(machine.sandboxId);

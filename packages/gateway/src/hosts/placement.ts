@@ -162,7 +162,7 @@ export class Placement {
   /** At most `count` hosts that fit, at random. */
   #some(hosts: readonly HostRecord[], fits: (host: HostRecord) => boolean, count: number): HostRecord[] {
     const found = new Set<HostRecord>();
-    for (let look = 0; look < 4 * count && found.size < count && hosts.length > 0; look += 1) {
+    for (let attempt = 0; attempt < 4 * count && found.size < count && hosts.length > 0; attempt += 1) {
       const host = hosts[this.#random(hosts.length)];
       if (host !== undefined && fits(host)) found.add(host);
     }

@@ -86,7 +86,7 @@ describe("the log", () => {
       changeLog: changes as ChangeLog,
       clock,
       log: silentLog,
-      hear: async (ids) => void heard.push(...ids),
+      onChanged: async (ids) => void heard.push(...ids),
       readAll: async () => void (allRead += 1),
     });
     await follower.start();
@@ -150,7 +150,7 @@ it("a record that is told while it is read for another's change is read again", 
     await isHeld.promise;
     return found;
   };
-  const hearing = records.hear([record.id]);
+  const hearing = records.refresh([record.id]);
   await quiet();
   const changed = await records.change(record, { name: "newer" });
   if (changed === undefined) throw new Error("not written");

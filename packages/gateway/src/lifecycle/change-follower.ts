@@ -13,7 +13,7 @@ import type { Clock, Log } from "@cloche/base";
 import type { ChangeLog } from "../database/change-log.ts";
 import { gatewayLimits } from "../limits.ts";
 
-const { changeLookMs, changePage, changeMissingMs, changeOverlap, changeKeepMs, changePruneMs } =
+const { changePollMs, changePage, changeMissingMs, changeOverlap, changeKeepMs, changePruneMs } =
   gatewayLimits;
 
 export interface ChangeFollowerDependencies {
@@ -21,7 +21,7 @@ export interface ChangeFollowerDependencies {
   clock: Clock;
   log: Log;
   /** Reads these records and tells their listeners. */
-  hear(sandboxIds: readonly string[]): Promise<void>;
+  onChanged(sandboxIds: readonly string[]): Promise<void>;
   /** The same for all records, and for those that are gone. */
   readAll(): Promise<void>;
 }
@@ -37,7 +37,7 @@ export class ChangeFollower {
   #last = 0;
   /** Sequence numbers that were passed over, and when. */
   readonly #missing = new Map<number, number>();
-  #lookedAtMs = 0;
+  #readAtMs = 0;
   #prunedAtMs: number;
   #signal: { close(): Promise<void> } | undefined;
   #running: Promise<void> | undefined;
@@ -49,7 +49,7 @@ export class ChangeFollower {
 
   /** Resolves when all records were read once, and follows from then on. */
   async start(): Promise<void> {
-    this.#signal = this.#needs.changeLog.listen(() => this.#told());
+    this.#signal = this.#needs.changeLog.listen(() => this.#signalled());
     await this.#begin();
     this.#running = this.#follow();
   }
@@ -60,7 +60,7 @@ export class ChangeFollower {
     await Promise.all([this.#running, this.#signal?.close()]);
   }
 
-  #told(): void {
+  #signalled(): void {
     this.#hasChanges = true;
     this.#wake.abort(hasChanges);
   }
@@ -73,36 +73,36 @@ export class ChangeFollower {
     this.#last = (newest[0] ?? 1) - 1;
     for (const sequence of newest) this.#advance(sequence);
     await readAll();
-    this.#lookedAtMs = clock.monotonicMs();
+    this.#readAtMs = clock.monotonicMs();
   }
 
   async #follow(): Promise<void> {
     const { clock, log } = this.#needs;
     while (!this.#stop.signal.aborted) {
       this.#hasChanges = false;
-      await this.#look().catch((err: unknown) =>
+      await this.#refresh().catch((err: unknown) =>
         log.warn({ err }, "reading changes of other gateways failed"),
       );
       if (this.#hasChanges || this.#stop.signal.aborted) continue;
       this.#wake = new AbortController();
-      await clock.sleep(changeLookMs, this.#wake.signal).catch(() => undefined);
+      await clock.sleep(changePollMs, this.#wake.signal).catch(() => undefined);
     }
   }
 
-  async #look(): Promise<void> {
-    const { changeLog, clock, hear } = this.#needs;
+  async #refresh(): Promise<void> {
+    const { changeLog, clock, onChanged } = this.#needs;
     const nowMs = clock.monotonicMs();
     // Older changes may have been pruned.
-    if (nowMs - this.#lookedAtMs > changeKeepMs / 2) await this.#begin();
+    if (nowMs - this.#readAtMs > changeKeepMs / 2) await this.#begin();
     for (const [sequence, sinceMs] of this.#missing)
       if (nowMs - sinceMs > changeMissingMs) this.#missing.delete(sequence);
     for (;;) {
       const found = await changeLog.read(this.#last, [...this.#missing.keys()], changePage);
-      if (found.length > 0) await hear([...new Set(found.map(({ sandboxId }) => sandboxId))]);
+      if (found.length > 0) await onChanged([...new Set(found.map(({ sandboxId }) => sandboxId))]);
       for (const { sequence } of found) this.#advance(sequence);
       if (found.length < changePage) break;
     }
-    this.#lookedAtMs = nowMs;
+    this.#readAtMs = nowMs;
     if (nowMs - this.#prunedAtMs < changePruneMs) return;
     this.#prunedAtMs = nowMs;
     await changeLog.prune(changeKeepMs);

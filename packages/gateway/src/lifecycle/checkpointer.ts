@@ -51,7 +51,7 @@ export class Checkpointer {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
     const failed = (err: unknown) => log.warn({ err }, "search for due checkpoints failed");
-    const everyMs = gatewayLimits.checkpointLookMs;
+    const everyMs = gatewayLimits.checkpointPollMs;
     await regularly({ everyMs, first: "later", clock, signal, failed }, () => this.#takeDue());
   }
 

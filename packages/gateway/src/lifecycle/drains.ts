@@ -61,11 +61,11 @@ export class Drains {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
     const failed = (err: unknown) => log.warn({ err }, "check of moves to other hosts failed");
-    const everyMs = gatewayLimits.drainLookMs;
-    await regularly({ everyMs, first: "now", clock, signal, failed }, () => this.#look());
+    const everyMs = gatewayLimits.drainPollMs;
+    await regularly({ everyMs, first: "now", clock, signal, failed }, () => this.#check());
   }
 
-  async #look(): Promise<void> {
+  async #check(): Promise<void> {
     const { database, fleet } = this.#needs;
     const moving = await database.sandboxes.moving(gatewayLimits.drainBatch);
     await Promise.all(moving.filter((one) => this.#isOurs(one)).map((one) => this.#resume(one)));

@@ -164,7 +164,7 @@ export class HostComparison {
     );
     if (!(await database.hosts.admitted(row))) return;
     log.warn({ host_id: row.id, machines: own.length }, "a host that was lost is back");
-    await fleet.look();
+    await fleet.refresh();
   }
 
   /** Sends all idle limits: the host may have missed a change while the host or the gateway was down. */

@@ -79,7 +79,7 @@ export class LostHosts {
           if (!signal.aborted) log.warn({ err: error, host_id: id }, "the sandboxes of a lost host wait");
         });
       }
-      await clock.sleep(gatewayLimits.lostHostLookMs, wake).catch(() => undefined);
+      await clock.sleep(gatewayLimits.lostHostPollMs, wake).catch(() => undefined);
     }
   }
 

@@ -42,7 +42,7 @@ export async function resumeMachine(world: SagaWorld): Promise<void> {
 async function restartFrom(world: SagaWorld, checkpointId: string): Promise<void> {
   const record = await placed(world);
   if (record === undefined) return;
-  const machine = await look(world);
+  const machine = await findMachine(world);
   const isMade = machine?.phase === MachinePhase.RUNNING || machine?.phase === MachinePhase.STARTING;
   // An old copy, which the sandbox has moved on from.
   if (machine !== undefined && !isMade) await destroyMachine(world);
@@ -54,7 +54,7 @@ async function restartFrom(world: SagaWorld, checkpointId: string): Promise<void
 async function bringImage(world: SagaWorld, record: SandboxRecord): Promise<void> {
   const image = imageOf(record);
   if (image === undefined) return;
-  const machine = await look(world);
+  const machine = await findMachine(world);
   if (machine !== undefined) {
     if (isOfImage(machine, image.key, world.operation.input.movedFrom !== undefined)) return;
     // An old copy, which the sandbox has moved on from.
@@ -99,7 +99,7 @@ export async function afterResume(world: SagaWorld): Promise<Fate> {
     return "lost";
   }
   if (world.isHostLost) return "suspended";
-  const machine = await look(world);
+  const machine = await findMachine(world);
   // The image stays until a resume succeeds, and the host cleans up the failed machine before the next resume. So
   // SUSPENDED is right; ERROR would be final.
   const fate = machine?.phase === MachinePhase.FAILED ? "suspended" : fateOf(machine);
@@ -115,7 +115,7 @@ async function runMachine(world: SagaWorld): Promise<void> {
     await runningAfter(world, () => world.host.resume(sandboxId, world.call));
   } catch (error) {
     if (!(error instanceof TurnBack)) throw error;
-    if ((await look(world))?.phase !== MachinePhase.STOPPED) throw error;
+    if ((await findMachine(world))?.phase !== MachinePhase.STOPPED) throw error;
     await startCold(world);
   }
 }
@@ -144,14 +144,14 @@ export async function reach(
     if (!(error instanceof HostError)) throw error;
     // The call named an older host generation or attempt: the host decided nothing about the machine.
     if (error.code === "aborted") throw error;
-    machine = await look(world);
+    machine = await findMachine(world);
     if (machine?.phase === phase) return;
     throw TurnBack.because(error);
   }
   throw new TurnBack("internal", machine.errorMessage || "the machine did not get there");
 }
 
-export async function look(world: SagaWorld): Promise<Machine | undefined> {
+export async function findMachine(world: SagaWorld): Promise<Machine | undefined> {
   const machine = await world.host.find(world.operation.sandboxId, world.call);
   if (machine === undefined) world.machines.forget(world.operation.sandboxId);
   else world.machines.note(machine);
@@ -180,13 +180,13 @@ export function fateOf(machine: Machine | undefined): Fate {
 
 /** After a failed suspend: makes the machine run again if possible. */
 export async function bringBack(world: SagaWorld): Promise<Fate> {
-  const fate = fateOf(await look(world));
+  const fate = fateOf(await findMachine(world));
   if (fate !== "suspended") return fate;
   try {
     await runMachine(world);
     return "running";
   } catch (error) {
     if (!(error instanceof TurnBack)) throw error;
-    return fateOf(await look(world));
+    return fateOf(await findMachine(world));
   }
 }

@@ -15,7 +15,7 @@ import type { Operations } from "../database/operations.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { OperationRunner } from "./operation-runner.ts";
 
-const { operationHoldMs, operationLookMs } = gatewayLimits;
+const { operationHoldMs, operationPollMs } = gatewayLimits;
 
 export interface OperationLeasesDependencies {
   operations: Operations;
@@ -55,11 +55,11 @@ export class OperationLeases {
       .catch((err: unknown) => log.warn({ err }, "leases of operations are left to run out"));
   }
 
-  async #regularly(look: () => Promise<void>): Promise<void> {
+  async #regularly(task: () => Promise<void>): Promise<void> {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
     const failed = (err: unknown) => log.warn({ err }, "check of operation leases failed");
-    await regularly({ everyMs: operationLookMs, first: "now", clock, signal, failed }, look);
+    await regularly({ everyMs: operationPollMs, first: "now", clock, signal, failed }, task);
   }
 
   async #renew(): Promise<void> {

@@ -24,7 +24,7 @@ export class Records {
   readonly #waiters = new Map<string, Set<(record: SandboxRecord | undefined) => void>>();
 
   /** For each read of `hear` and `readAll` that is under way: ids that were told during that read. */
-  readonly #toldMeanwhile = new Set<Set<string>>();
+  readonly #reads = new Set<Set<string>>();
 
   constructor(sandboxes: Database["sandboxes"], nowMs: () => number) {
     this.#sandboxes = sandboxes;
@@ -41,7 +41,7 @@ export class Records {
 
   async insert(rows: readonly NewRow[], options: InsertOptions = {}): Promise<void> {
     await this.#sandboxes.insert(rows, options);
-    for (const { record } of rows) this.#tell(record.id, record);
+    for (const { record } of rows) this.#notify(record.id, record);
   }
 
   /** As `Sandboxes.change`: undefined when the sandbox has moved on since `read`. */
@@ -51,20 +51,20 @@ export class Records {
     write: SandboxWrite = {},
   ): Promise<SandboxRecord | undefined> {
     const changed = await this.#sandboxes.change(read, patch, this.#nowMs(), write);
-    if (changed !== undefined) this.#tell(changed.id, changed);
+    if (changed !== undefined) this.#notify(changed.id, changed);
     return changed;
   }
 
   /** As `Sandboxes.changeAll`: undefined, and nothing is written, when one of them has moved on. */
   async changeAll(changes: readonly SandboxChange[]): Promise<SandboxRecord[] | undefined> {
     const changed = await this.#sandboxes.changeAll(changes, this.#nowMs());
-    for (const record of changed ?? []) this.#tell(record.id, record);
+    for (const record of changed ?? []) this.#notify(record.id, record);
     return changed;
   }
 
   async remove(read: SandboxRecord, write: SandboxRemoval): Promise<boolean> {
     const isGone = await this.#sandboxes.remove(read, write);
-    if (isGone) this.#tell(read.id, undefined);
+    if (isGone) this.#notify(read.id, undefined);
     return isGone;
   }
 
@@ -72,14 +72,14 @@ export class Records {
    * Reads and tells records that other gateways may have written. Records told during the read are read again, so that
    * an older version never follows a newer one.
    */
-  async hear(sandboxIds: readonly string[]): Promise<void> {
+  async refresh(sandboxIds: readonly string[]): Promise<void> {
     for (let ids = sandboxIds; ids.length > 0; ) {
-      const told = new Set<string>();
-      this.#toldMeanwhile.add(told);
-      const found = await this.#sandboxes.some(ids).finally(() => this.#toldMeanwhile.delete(told));
+      const changedMeanwhile = new Set<string>();
+      this.#reads.add(changedMeanwhile);
+      const found = await this.#sandboxes.some(ids).finally(() => this.#reads.delete(changedMeanwhile));
       const records = new Map(found.map((record) => [record.id, record]));
-      for (const id of ids) if (!told.has(id)) this.#tell(id, records.get(id));
-      ids = ids.filter((id) => told.has(id));
+      for (const id of ids) if (!changedMeanwhile.has(id)) this.#notify(id, records.get(id));
+      ids = ids.filter((id) => changedMeanwhile.has(id));
     }
   }
 
@@ -89,14 +89,14 @@ export class Records {
   async readAll(known: Iterable<string>): Promise<void> {
     const left = new Set(known);
     for (let afterId = ""; ; ) {
-      const told = new Set<string>();
-      this.#toldMeanwhile.add(told);
+      const changedMeanwhile = new Set<string>();
+      this.#reads.add(changedMeanwhile);
       const page = await this.#sandboxes
         .page(afterId, gatewayLimits.recordsPage)
-        .finally(() => this.#toldMeanwhile.delete(told));
+        .finally(() => this.#reads.delete(changedMeanwhile));
       for (const record of page) {
         left.delete(record.id);
-        if (!told.has(record.id)) this.#tell(record.id, record);
+        if (!changedMeanwhile.has(record.id)) this.#notify(record.id, record);
       }
       const last = page.at(-1);
       if (last === undefined) break;
@@ -104,7 +104,7 @@ export class Records {
     }
     const gone = [...left];
     for (let start = 0; start < gone.length; start += gatewayLimits.recordsPage)
-      await this.hear(gone.slice(start, start + gatewayLimits.recordsPage));
+      await this.refresh(gone.slice(start, start + gatewayLimits.recordsPage));
   }
 
   /**
@@ -120,23 +120,23 @@ export class Records {
       const giveUp = (): void => finish(undefined);
       const finish = (record: SandboxRecord | undefined): void => {
         signal.removeEventListener("abort", giveUp);
-        waiters.delete(look);
+        waiters.delete(waiter);
         if (waiters.size === 0 && this.#waiters.get(sandboxId) === waiters) this.#waiters.delete(sandboxId);
         resolve(record);
       };
-      const look = (record: SandboxRecord | undefined): void => {
+      const waiter = (record: SandboxRecord | undefined): void => {
         if (record === undefined || isThere(record)) finish(record);
       };
       const waiters = this.#waiters.get(sandboxId) ?? new Set();
       this.#waiters.set(sandboxId, waiters);
-      waiters.add(look);
+      waiters.add(waiter);
       if (signal.aborted) giveUp();
       else signal.addEventListener("abort", giveUp, { once: true });
     });
   }
 
-  #tell(sandboxId: string, record: SandboxRecord | undefined): void {
-    for (const told of this.#toldMeanwhile) told.add(sandboxId);
+  #notify(sandboxId: string, record: SandboxRecord | undefined): void {
+    for (const changedMeanwhile of this.#reads) changedMeanwhile.add(sandboxId);
     for (const listener of this.#listeners) listener(sandboxId, record);
     for (const waiter of this.#waiters.get(sandboxId) ?? []) waiter(record);
   }

@@ -1,6 +1,6 @@
 import { createHmac } from "node:crypto";
 
-const word = "cloche file links 1";
+const label = "cloche file links 1";
 
 /**
  * The key that signs links to a sandbox's files. It is derived from the installation's secret and the sandbox's id, so
@@ -17,6 +17,6 @@ export class LinkKeys {
 
   of(sandboxId: string): Uint8Array {
     if (this.#secret === undefined) throw new Error("the gateway has not started");
-    return createHmac("sha256", this.#secret).update(`${word}\0${sandboxId}`).digest();
+    return createHmac("sha256", this.#secret).update(`${label}\0${sandboxId}`).digest();
   }
 }

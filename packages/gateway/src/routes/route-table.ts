@@ -62,7 +62,7 @@ export class RouteTable {
   recordChanged(sandboxId: string, record: SandboxRecord | undefined): void {
     if (record === undefined) {
       this.#list(sandboxId, undefined);
-      if (this.#routes.delete(sandboxId)) this.#tell({ kind: "remove", sandboxId });
+      if (this.#routes.delete(sandboxId)) this.#notify({ kind: "remove", sandboxId });
       return;
     }
     const known = this.#listed.get(sandboxId);
@@ -99,7 +99,7 @@ export class RouteTable {
     const known = this.#routes.get(sandboxId);
     if (known !== undefined && equals(RouteSchema, known, route)) return;
     this.#routes.set(sandboxId, route);
-    this.#tell({ kind: "set", route });
+    this.#notify({ kind: "set", route });
   }
 
   /** The host's machines were listed anew, or its row has changed. */
@@ -130,7 +130,7 @@ export class RouteTable {
   }
 
   keysChanged(): void {
-    this.#tell({ kind: "keys" });
+    this.#notify({ kind: "keys" });
   }
 
   /** Yields every change from now on, until `signal` aborts. */
@@ -151,7 +151,7 @@ export class RouteTable {
     await Promise.all([...this.#watchers].map((watcher) => watcher.drained()));
   }
 
-  #tell(change: RouteChange): void {
+  #notify(change: RouteChange): void {
     for (const watcher of this.#watchers) watcher.push(change);
   }
 }

@@ -184,7 +184,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       if (Object.keys(settings).length === 0) return { sandbox: message(record) };
       const updated = await lifecycle.update(caller, record, settings);
       if (settings.idleSuspendSeconds !== undefined || settings.name !== undefined)
-        tellHost(updated, settings);
+        updateHost(updated, settings);
       if (settings.egress !== undefined)
         await fleet
           .calls(updated.hostId)
@@ -267,15 +267,15 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
   };
 
   /** Tells the host without making the caller wait. host-comparison.ts sends a missed idle limit again. */
-  function tellHost(record: SandboxRecord, settings: SandboxSettings): void {
+  function updateHost(record: SandboxRecord, settings: SandboxSettings): void {
     const { idleSuspendSeconds, name } = settings;
     const change = {
       ...(idleSuspendSeconds !== undefined && { idleSuspendSeconds }),
       ...(name !== undefined && { name }),
     };
     const call = { signal: AbortSignal.timeout(gatewayLimits.hostQueryMs), requestId: "" };
-    const tell = async () => await fleet.calls(record.hostId).update(record.id, change, call);
-    tell().catch((error: unknown) => {
+    const apply = async () => await fleet.calls(record.hostId).update(record.id, change, call);
+    apply().catch((error: unknown) => {
       needs.log.warn({ err: error, sandbox_id: record.id }, "changed settings not sent to the host");
     });
   }

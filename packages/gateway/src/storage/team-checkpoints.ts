@@ -62,7 +62,7 @@ const positionOf = ({ createdAt, id }: NamedCheckpoint): ListPosition => ({ crea
 
 /** Every named checkpoint is visible. */
 function messageOf({ header, ...known }: NamedCheckpoint): HostCheckpoint {
-  const said = JSON.parse(header) as {
+  const parsed = JSON.parse(header) as {
     name?: string;
     runtime?: string;
     disk_mb?: number;
@@ -70,10 +70,10 @@ function messageOf({ header, ...known }: NamedCheckpoint): HostCheckpoint {
   };
   return create(HostCheckpointSchema, {
     ...known,
-    name: said.name ?? "",
-    runtime: said.runtime ?? "",
-    diskMb: said.disk_mb ?? 0,
-    automatic: said.automatic === true,
+    name: parsed.name ?? "",
+    runtime: parsed.runtime ?? "",
+    diskMb: parsed.disk_mb ?? 0,
+    automatic: parsed.automatic === true,
     visible: true,
   });
 }

@@ -100,7 +100,7 @@ export class Agents {
   ): AssignRequestJson {
     const { clock, randomBytes } = this.#parts;
     return {
-      ...this.#told(to),
+      ...this.#assignment(to),
       ...options,
       controlSecret,
       entropyBase64: Buffer.from(randomBytes(32)).toString("base64"),
@@ -111,11 +111,11 @@ export class Agents {
   /** Digest of the sandbox's fields in an Assign. */
   assignmentOf(to: AssignedTo): string {
     return createHash("sha256")
-      .update(JSON.stringify(this.#told(to)))
+      .update(JSON.stringify(this.#assignment(to)))
       .digest("hex");
   }
 
-  #told(to: AssignedTo) {
+  #assignment(to: AssignedTo) {
     return {
       sandboxId: to.id,
       hostname: hostnameOf(to),

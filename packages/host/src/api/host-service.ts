@@ -87,9 +87,9 @@ export function hostService(
       throw connectErrorFrom(error);
     }
   };
-  const looking = <T>({ requestHeader }: Called, body: () => T | Promise<T>): Promise<T> =>
+  const reading = <T>({ requestHeader }: Called, body: () => T | Promise<T>): Promise<T> =>
     answer(() => {
-      gate.look(requestHeader);
+      gate.check(requestHeader);
       return body();
     });
   const changing = <T>({ requestHeader }: Called, body: () => T | Promise<T>): Promise<T> =>
@@ -141,14 +141,14 @@ export function hostService(
         return {};
       }),
     getMachine: ({ sandboxId }, context) =>
-      looking(context, () => {
+      reading(context, () => {
         const record = machines.get(sandboxId);
         return { ...machines.message(record), spec: specMessage(record) };
       }),
     listMachines: (_request, context) =>
-      looking(context, () => ({ machines: machines.all().map((record) => machines.message(record)) })),
+      reading(context, () => ({ machines: machines.all().map((record) => machines.message(record)) })),
     watchMachines: async function* (_request, context) {
-      await looking(context, () => undefined);
+      await reading(context, () => undefined);
       yield* machines.events.watch(context.signal);
     },
     updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress: policy }, context) =>
@@ -165,7 +165,7 @@ export function hostService(
         return machines.message(record);
       }),
     getMachineEgress: ({ sandboxId }, context) =>
-      looking(context, async () => {
+      reading(context, async () => {
         const { agentHost } = machines.get(sandboxId);
         if (agentHost === "") return {};
         const { deniedPackets, deniedNames, recent } = await egress.reportOf(agentHost);
@@ -173,14 +173,14 @@ export function hostService(
         return { deniedPackets, deniedNames, recent: shown };
       }),
     getMachineMetrics: ({ sandboxId }, context) =>
-      looking(context, async () => {
+      reading(context, async () => {
         const record = machines.get(sandboxId);
         const now = sampleMessage(await samples.now(record));
         return { now, history: samples.history(sandboxId).map(sampleMessage) };
       }),
     setVerificationKeys: async ({ issuer, keys }, context) => {
       // Allowed even when the lease is over: a gateway sends the keys only once, when it first reaches the host.
-      await looking(context, () => agents.keys.set({ issuer, keys: keys.map(readKey) }));
+      await reading(context, () => agents.keys.set({ issuer, keys: keys.map(readKey) }));
       return {};
     },
     checkpointMachine: ({ sandboxId, checkpointId, name }, context) =>
@@ -195,7 +195,7 @@ export function hostService(
         }),
       ),
     listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }, context) =>
-      looking(context, async () => {
+      reading(context, async () => {
         if (id !== "") {
           const one = await checkpoints.find(teamId, id).catch(onlyUnknown);
           const isMeant = one !== undefined && (sandboxId === "" || one.sandbox_id === sandboxId);
@@ -213,7 +213,7 @@ export function hostService(
     deleteCheckpoint: ({ teamId, id }, context) =>
       changing(context, async () => ({ freedBytes: await checkpoints.delete(teamId, id) })),
     getHostInfo: (_request, context) =>
-      looking(context, () => ({
+      reading(context, () => ({
         runtimes: drivers.runtimes,
         templates: ["base"],
         arch: process.arch,

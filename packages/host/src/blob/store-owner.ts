@@ -93,21 +93,21 @@ function decode(data: Uint8Array): unknown {
 }
 
 function encodeOwner(owner: Owner): Uint8Array {
-  const { claimedAtMs, seenAtMs, ...words } = owner;
-  return encode({ format, ...words, claimed_at_ms: claimedAtMs, seen_at_ms: seenAtMs });
+  const { claimedAtMs, seenAtMs, ...fields } = owner;
+  return encode({ format, ...fields, claimed_at_ms: claimedAtMs, seen_at_ms: seenAtMs });
 }
 
 /** Throws for a damaged blob: the store has an owner and must not count as free. */
 function parseOwner(data: Uint8Array): Owner {
   const found = decode(data) as Record<string, unknown>;
-  const word = (name: string): string => (typeof found[name] === "string" ? found[name] : "");
+  const text = (name: string): string => (typeof found[name] === "string" ? found[name] : "");
   const time = (name: string): number => (typeof found[name] === "number" ? found[name] : 0);
   const owner: Owner = {
-    installation: word("installation"),
-    home: word("home"),
-    host: word("host"),
-    machine: word("machine"),
-    session: word("session"),
+    installation: text("installation"),
+    home: text("home"),
+    host: text("host"),
+    machine: text("machine"),
+    session: text("session"),
     claimedAtMs: time("claimed_at_ms"),
     seenAtMs: time("seen_at_ms"),
   };

@@ -78,7 +78,7 @@ interface Entry {
 }
 
 const longestRetryMs = 60_000;
-const namedLookMs = 1_000;
+const namedPollMs = 1_000;
 
 export class CheckpointCatalogue {
   readonly #options: CheckpointOptions;
@@ -375,8 +375,8 @@ export class CheckpointCatalogue {
 
   /** For a checkpoint that another host uploads: looks again and again, because there is no notice. */
   #onceNamed(teamId: string, id: string, wake: () => void): () => void {
-    const look = (): void => void this.find(teamId, id).then(wake, () => undefined);
-    const timer = setInterval(look, namedLookMs);
+    const check = (): void => void this.find(teamId, id).then(wake, () => undefined);
+    const timer = setInterval(check, namedPollMs);
     return () => clearInterval(timer);
   }
 

@@ -45,7 +45,7 @@ export interface CheckpointNames {
 }
 
 /** The gateway's part in a sweep of the store. */
-export interface SweepWords {
+export interface SweepCalls {
   /** Undefined: another host sweeps. `garbage`: keys to remove; a key that ends in `/` means all below it. */
   claim(): Promise<{ garbage: string[]; isListDue: boolean } | undefined>;
   /** `keys`: at most `KEYS_AT_ONCE` keys of objects more than a day old. Answers those that are not named. */

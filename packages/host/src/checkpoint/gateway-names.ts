@@ -3,11 +3,11 @@ import { ClocheError, type ErrorCode, listPositionText, parseListPosition } from
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import type { HostStorageService, NamedCheckpoint as NamedMessage } from "@cloche/protocol/host-registry";
 import { type Client, Code, ConnectError } from "@connectrpc/connect";
-import type { CheckpointNames, NamedCheckpoint, SweepWords } from "./checkpoint-names.ts";
+import type { CheckpointNames, NamedCheckpoint, SweepCalls } from "./checkpoint-names.ts";
 import type { CheckpointHeader } from "./manifest.ts";
 
 /** `client`: reaches any gateway; it tries the next one by itself if one does not answer. */
-export function gatewayNames(client: Client<typeof HostStorageService>): CheckpointNames & SweepWords {
+export function gatewayNames(client: Client<typeof HostStorageService>): CheckpointNames & SweepCalls {
   return {
     async hold({ name, inherited, own = [] }) {
       await asked(client.holdObject({ name, inherited: [...inherited], own: [...own] }));
@@ -70,8 +70,8 @@ async function asked<Answer>(call: Promise<Answer>): Promise<Answer> {
   } catch (thrown) {
     const { code, rawMessage } = ConnectError.from(thrown, Code.Unavailable);
     const isAnswer = thrown instanceof ConnectError;
-    const words = isAnswer ? rawMessage : "no gateway can be asked what lies in storage";
-    throw new ClocheError(codeNames.get(code) ?? "internal", words, { cause: thrown });
+    const message = isAnswer ? rawMessage : "no gateway can be asked what lies in storage";
+    throw new ClocheError(codeNames.get(code) ?? "internal", message, { cause: thrown });
   }
 }
 

@@ -1,5 +1,5 @@
 /**
- * Removes unnamed objects from a cluster's storage. Every host asks from time to time; a gateway lets one of them sweep (SweepWords).
+ * Removes unnamed objects from a cluster's storage. Every host asks from time to time; a gateway lets one of them sweep (SweepCalls).
  * Sweeps may overlap or be repeated: an unnamed object is never named again.
  *
  *   look ──not ours──▶ wait
@@ -10,16 +10,16 @@
 import { type Clock, type Log, regularly } from "@cloche/base";
 import type { BlobStore } from "../blob/blob-store.ts";
 import { unnamedKeptMs } from "./archive.ts";
-import { KEYS_AT_ONCE, type SweepWords } from "./checkpoint-names.ts";
+import { KEYS_AT_ONCE, type SweepCalls } from "./checkpoint-names.ts";
 
-const LOOK_EVERY_MS = 600_000;
+const CHECK_EVERY_MS = 600_000;
 /** Most batches of one look; the rest waits for the next look. */
 const BATCHES_MAX = 100;
 const FOLDERS = ["packs/", "checkpoints/", "images/"] as const;
 
 export interface StorageSweeperParts {
   blobs: BlobStore;
-  words: SweepWords;
+  calls: SweepCalls;
   clock: Clock;
   log: Log;
 }
@@ -46,26 +46,26 @@ export class StorageSweeper {
     const { clock, log } = this.#parts;
     const { signal } = this.#stopping;
     const failed = (err: unknown) => log.warn({ err }, "storage could not be swept; trying again");
-    await regularly({ everyMs: LOOK_EVERY_MS, first: "later", clock, signal, failed }, () => this.sweep());
+    await regularly({ everyMs: CHECK_EVERY_MS, first: "later", clock, signal, failed }, () => this.sweep());
   }
 
   /** Answers how many objects were removed; 0 if another host sweeps. */
   async sweep(): Promise<number> {
-    const { words, log } = this.#parts;
+    const { calls, log } = this.#parts;
     let removed = 0;
     let isListDue = false;
     for (let batch = 0; batch < BATCHES_MAX; batch += 1) {
       this.#stopping.signal.throwIfAborted();
-      const claim = await words.claim();
+      const claim = await calls.claim();
       if (claim === undefined) return removed;
       isListDue = claim.isListDue;
       if (claim.garbage.length === 0) break;
       for (const key of claim.garbage) removed += await this.#remove(key);
-      await words.swept(claim.garbage, false);
+      await calls.swept(claim.garbage, false);
     }
     if (isListDue) {
       for (const folder of FOLDERS) removed += await this.#sweepFolder(folder);
-      await words.swept([], true);
+      await calls.swept([], true);
     }
     if (removed > 0) log.info({ removed }, "unreferenced objects removed from storage");
     return removed;
@@ -80,14 +80,14 @@ export class StorageSweeper {
   }
 
   async #sweepFolder(folder: string): Promise<number> {
-    const { blobs, words, clock } = this.#parts;
+    const { blobs, calls, clock } = this.#parts;
     const isOld = ({ modifiedAtMs }: { modifiedAtMs: number }): boolean =>
       clock.nowMs() - modifiedAtMs > unnamedKeptMs;
     const old = (await blobs.list(folder)).filter(isOld).map(({ key }) => key);
     let removed = 0;
     for (let at = 0; at < old.length; at += KEYS_AT_ONCE) {
       this.#stopping.signal.throwIfAborted();
-      for (const key of await words.unnamed(old.slice(at, at + KEYS_AT_ONCE)))
+      for (const key of await calls.unnamed(old.slice(at, at + KEYS_AT_ONCE)))
         removed += await this.#remove(key);
     }
     return removed;

@@ -6,7 +6,7 @@ import { cloneDisk, growDisk } from "./disk.ts";
 
 export class SizedImages {
   readonly #native: Native;
-  readonly #making = new Map<string, Promise<string>>();
+  readonly #building = new Map<string, Promise<string>>();
 
   constructor(native: Native) {
     this.#native = native;
@@ -14,10 +14,10 @@ export class SizedImages {
 
   /** Makes `image`, a clone of `from` grown to `sizeMb`, unless it exists. Answers its path. */
   ofSize(from: string, image: string, sizeMb: number): Promise<string> {
-    const known = this.#making.get(image);
+    const known = this.#building.get(image);
     if (known) return known;
-    const made = this.#make(from, image, sizeMb).finally(() => this.#making.delete(image));
-    this.#making.set(image, made);
+    const made = this.#make(from, image, sizeMb).finally(() => this.#building.delete(image));
+    this.#building.set(image, made);
     return made;
   }
 

@@ -20,7 +20,7 @@ export interface MachineWithDisk {
 
 export const endedForDisk = "its disk took no more writes, because the host's disk was full or failed";
 
-const LOOK_EVERY_MS = 2_000;
+const CHECK_EVERY_MS = 2_000;
 /** What a mount's journal and the first writes of a machine need. */
 const ROOM_BYTES = 64 * 1024 * 1024;
 /** As /proc/mounts says that a file system takes no more writes; we mount none read-only. */
@@ -30,7 +30,7 @@ export class DiskWatch {
   readonly #log: Log;
   readonly #hasRoom: () => Promise<boolean>;
   #timer: NodeJS.Timeout | undefined;
-  #looking = false;
+  #checking = false;
   #wasFull = false;
 
   constructor(log: Log, hasRoom: () => Promise<boolean>) {
@@ -39,7 +39,7 @@ export class DiskWatch {
   }
 
   start(machines: () => Iterable<MachineWithDisk>): void {
-    this.#timer ??= setInterval(() => void this.#round(machines()), LOOK_EVERY_MS).unref();
+    this.#timer ??= setInterval(() => void this.#round(machines()), CHECK_EVERY_MS).unref();
   }
 
   stop(): void {
@@ -48,19 +48,19 @@ export class DiskWatch {
   }
 
   async #round(machines: Iterable<MachineWithDisk>): Promise<void> {
-    if (this.#looking) return;
-    this.#looking = true;
+    if (this.#checking) return;
+    this.#checking = true;
     try {
-      await this.look(machines);
+      await this.check(machines);
     } catch (err) {
       this.#log.warn({ err }, "the disks of machines could not be checked");
     } finally {
-      this.#looking = false;
+      this.#checking = false;
     }
   }
 
   /** Looks once at the disks of all machines. */
-  async look(machines: Iterable<MachineWithDisk>): Promise<void> {
+  async check(machines: Iterable<MachineWithDisk>): Promise<void> {
     const wasFull = this.#wasFull;
     this.#wasFull = !(await this.#hasRoom());
     if (this.#wasFull) return;

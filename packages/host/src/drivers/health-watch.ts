@@ -3,7 +3,7 @@
 //
 //   answers ──a check fails──▶ suspect since t ──a check succeeds──▶ answers
 //                                   └──now − t ≥ hungAfterMs──▶ ended as hung
-import { boundedLog, type Clock, type Log, Looks } from "@cloche/base";
+import { boundedLog, type Clock, type Log, Polls } from "@cloche/base";
 
 export interface HealthOptions {
   readonly intervalMs: number;
@@ -26,7 +26,7 @@ export class HealthWatch {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #suspects = new Map<WatchedMachine, number>();
-  readonly #looks: Looks;
+  readonly #polls: Polls;
   #timer: NodeJS.Timeout | undefined;
   #running = false;
 
@@ -34,7 +34,7 @@ export class HealthWatch {
     this.#options = options;
     this.#clock = clock;
     this.#log = boundedLog(log);
-    this.#looks = new Looks(clock);
+    this.#polls = new Polls(clock);
   }
 
   start(machines: () => Iterable<WatchedMachine>): void {
@@ -54,7 +54,7 @@ export class HealthWatch {
     try {
       const all = new Set(machines);
       for (const gone of this.#suspects.keys()) if (!all.has(gone)) this.#suspects.delete(gone);
-      await this.#looks.each([...all], (machine) => this.#checkOne(machine));
+      await this.#polls.each([...all], (machine) => this.#checkOne(machine));
     } finally {
       this.#running = false;
     }

@@ -51,7 +51,7 @@ function world(afterSeconds: number) {
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds * 2; i += 1) {
       state.nowMs += 500;
-      await watch.look();
+      await watch.check();
     }
   };
   return { state, doze, queue, pass, announced: () => doze.isAnnounced(state.record.id) };

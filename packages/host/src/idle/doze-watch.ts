@@ -4,7 +4,7 @@
 //
 // Owns only the time of the next look at each machine; after a restart of the service all begin anew.
 import { availableParallelism } from "node:os";
-import { type Clock, type Log, Looks, type SerialQueue } from "@cloche/base";
+import { type Clock, type Log, Polls, type SerialQueue } from "@cloche/base";
 import type { Activity } from "../machines/doze.ts";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { Drivers } from "../drivers/drivers.ts";
@@ -17,7 +17,7 @@ const TICK_MS = 250;
 const CROWD_PER_CPU = 6;
 const CROWDED_AFTER_MS = 250;
 /** The wait before the next look at a busy machine doubles each time, up to this. */
-const LOOK_EVERY_MAX_MS = 30_000;
+const CHECK_EVERY_MAX_MS = 30_000;
 
 interface Plan {
   epoch: number;
@@ -41,7 +41,7 @@ export class DozeWatch {
   readonly #crowd: number;
   #isCrowded = false;
   readonly #plans = new Map<string, Plan>();
-  readonly #looks: Looks;
+  readonly #polls: Polls;
   readonly #rounds: Rounds;
 
   /** `afterMs` 0: no machine dozes. */
@@ -49,8 +49,8 @@ export class DozeWatch {
     this.#parts = parts;
     this.#afterMs = afterMs;
     this.#crowd = cpus * CROWD_PER_CPU;
-    this.#looks = new Looks(parts.clock);
-    this.#rounds = new Rounds(parts.clock, TICK_MS, () => this.look());
+    this.#polls = new Polls(parts.clock);
+    this.#rounds = new Rounds(parts.clock, TICK_MS, () => this.check());
   }
 
   start(): void {
@@ -62,16 +62,16 @@ export class DozeWatch {
   }
 
   /** Looks at every machine that is due, and freezes those that may doze. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     const { machines, clock } = this.#parts;
     const nowMs = clock.monotonicMs();
     const able = machines.all().filter((record) => this.#isAble(record));
     const ids = new Set(able.map(({ id }) => id));
     for (const id of this.#plans.keys()) if (!ids.has(id)) this.#plans.delete(id);
     this.#isCrowded = able.filter(({ id }) => !machines.doze.isAnnounced(id)).length > this.#crowd;
-    await this.#looks.each(
+    await this.#polls.each(
       able.filter((record) => this.#isDue(record, nowMs)),
-      (record) => this.#lookAt(record, nowMs),
+      (record) => this.#checkOne(record, nowMs),
       () => this.#rounds.stopped,
     );
   }
@@ -123,10 +123,10 @@ export class DozeWatch {
     this.#plans.set(id, { epoch, sinceMs, waitMs });
   }
 
-  async #lookAt(record: MachineRecord, nowMs: number): Promise<void> {
+  async #checkOne(record: MachineRecord, nowMs: number): Promise<void> {
     const { machines, queue, agents, clock, log } = this.#parts;
     const waitedMs = this.#plans.get(record.id)?.waitMs ?? this.#afterMs;
-    const later = (): void => this.#plan(record, nowMs, Math.min(LOOK_EVERY_MAX_MS, waitedMs * 2));
+    const later = (): void => this.#plan(record, nowMs, Math.min(CHECK_EVERY_MAX_MS, waitedMs * 2));
     // An operation runs, or waits.
     if (queue.isBusy(record.id)) return this.#plan(record, nowMs, this.#afterMs);
     try {

@@ -39,7 +39,7 @@ function world(limitSeconds: number) {
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds; i += 1) {
       state.nowMs += 1_000;
-      await watch.look();
+      await watch.check();
     }
   };
   return { state, pass };

@@ -2,7 +2,7 @@
 // agent reports them, and CPU time of users' processes.
 //
 // Owns only the last observation of each machine; after a restart of the service every machine gets its full time again.
-import { type Clock, type Log, Looks } from "@cloche/base";
+import { type Clock, type Log, Polls } from "@cloche/base";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
@@ -10,13 +10,13 @@ import { Rounds } from "./rounds.ts";
 
 /** CPU use above this share of one core since the last look is activity. Timers of a sleeping interpreter stay below it. */
 const CPU_SHARE = 0.02;
-const LOOKS_PER_LIMIT = 4;
-const LOOK_EVERY_MIN_MS = 1_000;
-const LOOK_EVERY_MAX_MS = 15_000;
+const CHECKS_PER_LIMIT = 4;
+const CHECK_EVERY_MIN_MS = 1_000;
+const CHECK_EVERY_MAX_MS = 15_000;
 
 interface Seen {
   epoch: number;
-  lookedAtMs: number;
+  checkedAtMs: number;
   activeAtMs: number;
   cpuMs: number | undefined;
 }
@@ -31,13 +31,13 @@ export interface IdleWatchParts {
 export class IdleWatch {
   readonly #parts: IdleWatchParts;
   readonly #seen = new Map<string, Seen>();
-  readonly #looks: Looks;
+  readonly #polls: Polls;
   readonly #rounds: Rounds;
 
   constructor(parts: IdleWatchParts) {
     this.#parts = parts;
-    this.#looks = new Looks(parts.clock);
-    this.#rounds = new Rounds(parts.clock, LOOK_EVERY_MIN_MS, () => this.look());
+    this.#polls = new Polls(parts.clock);
+    this.#rounds = new Rounds(parts.clock, CHECK_EVERY_MIN_MS, () => this.check());
   }
 
   start(): void {
@@ -49,42 +49,42 @@ export class IdleWatch {
   }
 
   /** Looks at every machine that is due, and reports those that are idle. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     const due = this.#parts.machines
       .all()
       .filter((record) => record.phase === "running" && record.idleSuspendSeconds > 0);
     for (const id of this.#seen.keys()) if (!due.some((record) => record.id === id)) this.#seen.delete(id);
-    await this.#looks.each(
+    await this.#polls.each(
       due,
-      (record) => this.#lookAt(record),
+      (record) => this.#checkOne(record),
       () => this.#rounds.stopped,
     );
   }
 
-  async #lookAt(record: MachineRecord): Promise<void> {
+  async #checkOne(record: MachineRecord): Promise<void> {
     const { machines, agents, clock, log } = this.#parts;
     const nowMs = clock.monotonicMs();
     const limitMs = record.idleSuspendSeconds * 1_000;
-    const everyMs = Math.min(LOOK_EVERY_MAX_MS, Math.max(LOOK_EVERY_MIN_MS, limitMs / LOOKS_PER_LIMIT));
+    const everyMs = Math.min(CHECK_EVERY_MAX_MS, Math.max(CHECK_EVERY_MIN_MS, limitMs / CHECKS_PER_LIMIT));
     let seen = this.#seen.get(record.id);
     // Resumed or started meanwhile: the last observation belongs to another run.
     if (!seen || seen.epoch !== record.epoch) {
-      seen = { epoch: record.epoch, lookedAtMs: nowMs, activeAtMs: nowMs, cpuMs: undefined };
+      seen = { epoch: record.epoch, checkedAtMs: nowMs, activeAtMs: nowMs, cpuMs: undefined };
       this.#seen.set(record.id, seen);
       return;
     }
-    if (nowMs - seen.lookedAtMs < everyMs && nowMs - seen.activeAtMs < limitMs) return;
+    if (nowMs - seen.checkedAtMs < everyMs && nowMs - seen.activeAtMs < limitMs) return;
     try {
       // A dozing machine is not asked: nothing has happened since its last answer.
       const activity = machines.doze.activityOf(record.id) ?? (await agents.of(record).getActivity());
-      const sinceMs = nowMs - seen.lookedAtMs;
+      const sinceMs = nowMs - seen.checkedAtMs;
       const cpuMs = Number(activity.cpuMs);
       const usedMs = seen.cpuMs === undefined ? 0 : cpuMs - seen.cpuMs;
       const working =
         activity.runningExecs > 0 || activity.openRequests > 0 || usedMs > Math.max(1, sinceMs * CPU_SHARE);
       const quietMs = Math.max(0, clock.nowMs() - Number(activity.lastActivityUnixMs));
       seen.activeAtMs = working ? nowMs : Math.max(seen.activeAtMs, nowMs - quietMs);
-      seen.lookedAtMs = nowMs;
+      seen.checkedAtMs = nowMs;
       seen.cpuMs = cpuMs;
       if (nowMs - seen.activeAtMs < limitMs || this.#rounds.stopped) return;
       // If the suspension fails, it is tried again after the same time.

@@ -4,15 +4,15 @@ import type { Clock } from "@cloche/base";
 export class Rounds {
   readonly #clock: Clock;
   readonly #everyMs: number;
-  readonly #look: () => Promise<void>;
+  readonly #task: () => Promise<void>;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
 
   /** `everyMs`: from the end of one look to the start of the next. `look` handles its own errors. */
-  constructor(clock: Clock, everyMs: number, look: () => Promise<void>) {
+  constructor(clock: Clock, everyMs: number, task: () => Promise<void>) {
     this.#clock = clock;
     this.#everyMs = everyMs;
-    this.#look = look;
+    this.#task = task;
   }
 
   get stopped(): boolean {
@@ -32,7 +32,7 @@ export class Rounds {
   async #run(): Promise<void> {
     while (!this.stopped) {
       await this.#clock.sleep(this.#everyMs, this.#stop.signal).catch(() => undefined);
-      if (!this.stopped) await this.#look();
+      if (!this.stopped) await this.#task();
     }
   }
 }

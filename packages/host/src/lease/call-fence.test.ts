@@ -30,12 +30,12 @@ beforeEach(() => {
 describe("a host in a cluster", () => {
   it("takes calls for its own generation only", () => {
     for (const other of [2, 4, undefined]) {
-      expect(refusal(() => fence.look(headers(other)))).toBe("aborted");
+      expect(refusal(() => fence.check(headers(other)))).toBe("aborted");
       expect(refusal(() => fence.change(headers(other), "sbx-a"))).toBe("aborted");
     }
-    expect(refusal(() => fence.look(headers(3)))).toBe("");
+    expect(refusal(() => fence.check(headers(3)))).toBe("");
     lease.generation = undefined;
-    expect(refusal(() => fence.look(headers(3)))).toBe("unavailable");
+    expect(refusal(() => fence.check(headers(3)))).toBe("unavailable");
   });
 
   it("takes no operation older than the newest it has seen of the sandbox", () => {
@@ -60,7 +60,7 @@ describe("a host in a cluster", () => {
   it("changes nothing while its lease is over, and still answers who looks", () => {
     lease.isHeld = false;
     expect(refusal(() => fence.change(headers(3)))).toBe("unavailable");
-    expect(refusal(() => fence.look(headers(3)))).toBe("");
+    expect(refusal(() => fence.check(headers(3)))).toBe("");
   });
 
   it("asks again when the turn of a call has come", () => {
@@ -85,6 +85,6 @@ describe("a host in a cluster", () => {
 });
 
 it("a host in no cluster takes calls without headers", () => {
-  openGate.look(new Headers());
+  openGate.check(new Headers());
   openGate.change(new Headers(), "sbx-a")();
 });

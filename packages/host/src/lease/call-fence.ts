@@ -10,13 +10,13 @@ import { ClocheError, type Fence, fenceOf, internalHeaders, isOlderFence } from 
 /** Checks each call before it is served. Throws the error of a call that is refused. */
 export interface CallGate {
   /** Checks a call that only reads. */
-  look(headers: Headers): void;
+  check(headers: Headers): void;
   /** Checks a call that changes something; `sandboxId` if it is about one. Call the returned check again when the call's turn comes. */
   change(headers: Headers, sandboxId?: string): () => void;
 }
 
 /** For a host in no cluster: it is called in the same process only, and every call is allowed. */
-export const openGate: CallGate = { look: () => undefined, change: () => () => undefined };
+export const openGate: CallGate = { check: () => undefined, change: () => () => undefined };
 
 /** The lease as a fence sees it. */
 export interface FencedLease {
@@ -38,7 +38,7 @@ export class CallFence implements CallGate {
     this.#lease = lease;
   }
 
-  look(headers: Headers): void {
+  check(headers: Headers): void {
     const { generation } = this.#lease;
     if (generation === undefined)
       throw new ClocheError("unavailable", "this host has not registered with a gateway yet; try again");
@@ -55,7 +55,7 @@ export class CallFence implements CallGate {
   change(headers: Headers, sandboxId?: string): () => void {
     const fence = this.#fenceOf(headers);
     const check = (): void => {
-      this.look(headers);
+      this.check(headers);
       requireLease(this.#lease);
       if (sandboxId !== undefined && fence !== undefined) this.#pass(sandboxId, fence);
     };
@@ -89,8 +89,8 @@ export function startingGate(gate: CallGate, isTrue: () => boolean): CallGate {
     if (!isTrue()) throw new ClocheError("unavailable", "this host is starting; try again");
   };
   return {
-    look(headers) {
-      gate.look(headers);
+    check(headers) {
+      gate.check(headers);
       requireStarted();
     },
     change(headers, sandboxId) {

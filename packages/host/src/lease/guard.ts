@@ -169,8 +169,8 @@ export class Guard {
     const argv = [program, directory, cgroups, tag] as const;
     const { exitCode } = await native.exec({ argv, outlives: true, stderrFile: log });
     if (exitCode === 0) return;
-    const said = await readFile(log, "utf8").catch(() => "");
-    throw new Error(`the guard does not start: ${said.trim().split("\n").at(-1)}`);
+    const output = await readFile(log, "utf8").catch(() => "");
+    throw new Error(`the guard does not start: ${output.trim().split("\n").at(-1)}`);
   }
 
   /** Kills a guard that is stopped or stuck. */

@@ -15,7 +15,7 @@ import type { FencedLease } from "./call-fence.ts";
 import type { GuardStatus } from "./guard.ts";
 import {
   type HostDescription,
-  type HostWord,
+  type OperatorState,
   LeaseKeeper,
   type RegistryClient,
   type Term,
@@ -43,7 +43,7 @@ export interface HostLeaseParts {
 
 /** How long the host's program may be stopped for an upgrade while its machines keep running. */
 export const AWAY_MS = 600_000;
-const LOOK_EVERY_MS = 500;
+const CHECK_EVERY_MS = 500;
 
 export class HostLease implements FencedLease {
   readonly #parts: HostLeaseParts;
@@ -54,7 +54,7 @@ export class HostLease implements FencedLease {
   #isAdmitted = false;
   #wasLost = false;
   /** The value of `isHeld` that was logged last. */
-  #isToldHeld: boolean | undefined;
+  #isReportedHeld: boolean | undefined;
   #frozenSinceMs = 0;
   /** Frozen machines, as the guard last counted them. */
   #frozen = 0;
@@ -82,8 +82,8 @@ export class HostLease implements FencedLease {
   }
 
   /** The operator's word for this host. */
-  get word(): HostWord {
-    return this.#term?.word ?? "open";
+  get operatorState(): OperatorState {
+    return this.#term?.operatorState ?? "open";
   }
 
   /** Whether the host had been declared lost before its present generation. */
@@ -126,7 +126,7 @@ export class HostLease implements FencedLease {
 
   /** Call once the machines' records are loaded. Resolves when the machines may run. */
   async mayGoOn(): Promise<void> {
-    while (this.#term === undefined) await this.#parts.clock.sleep(LOOK_EVERY_MS, this.#stop.signal);
+    while (this.#term === undefined) await this.#parts.clock.sleep(CHECK_EVERY_MS, this.#stop.signal);
     await this.whenHeld();
   }
 
@@ -134,7 +134,7 @@ export class HostLease implements FencedLease {
   async admit(): Promise<void> {
     this.#isAdmitted = true;
     if (this.#term !== undefined) this.#frozen = (await this.#parts.guard.until(this.#term.untilMs)).frozen;
-    this.#look();
+    this.#check();
   }
 
   /** `machinesGoOn`: they keep running for `AWAY_MS` while this program is stopped. Otherwise no machine is left and the guard ends. */
@@ -155,7 +155,7 @@ export class HostLease implements FencedLease {
   #registered(term: Term, wasLost: boolean): void {
     const { log } = this.#parts;
     this.#wasLost = wasLost;
-    const fields = { generation: term.generation, was_lost: wasLost, state: term.word };
+    const fields = { generation: term.generation, was_lost: wasLost, state: term.operatorState };
     log.info(fields, "registered with a gateway");
     if (!wasLost) {
       this.#isAdmitted = true;
@@ -164,7 +164,7 @@ export class HostLease implements FencedLease {
     this.#isAdmitted = false;
     this.#term = term;
     // They should be frozen already; this makes sure, should clocks have gone wrong.
-    this.#tellGuard(0);
+    this.#setGuard(0);
     log.error(
       fields,
       "this host had been declared lost: its machines stay frozen until a gateway says which are still its own",
@@ -172,21 +172,21 @@ export class HostLease implements FencedLease {
   }
 
   #extend(term: Term): void {
-    const { word } = this;
+    const { operatorState } = this;
     this.#term = term;
-    if (word !== term.word)
-      this.#parts.log.info({ state: term.word }, "the operator's word for this host changed");
-    if (this.#isAdmitted) this.#tellGuard(term.untilMs);
-    this.#look();
+    if (operatorState !== term.operatorState)
+      this.#parts.log.info({ state: term.operatorState }, "the operator changed the state of this host");
+    if (this.#isAdmitted) this.#setGuard(term.untilMs);
+    this.#check();
   }
 
-  #tellGuard(untilMs: number): void {
+  #setGuard(untilMs: number): void {
     const { guard, log } = this.#parts;
-    const told = (status: GuardStatus): void => {
+    const confirmed = (status: GuardStatus): void => {
       this.#frozen = status.frozen;
       if (this.isHeld && status.frozen > 0) log.error({ ...status }, "machines did not thaw");
     };
-    guard.until(untilMs).then(told, (err: unknown) => {
+    guard.until(untilMs).then(confirmed, (err: unknown) => {
       if (!this.#stop.signal.aborted) log.error({ err }, "lease not sent to the guard");
     });
   }
@@ -194,9 +194,9 @@ export class HostLease implements FencedLease {
   async #watch(): Promise<void> {
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      this.#look();
+      this.#check();
       if (!this.isHeld) this.#count();
-      await this.#parts.clock.sleep(LOOK_EVERY_MS, signal).catch(() => undefined);
+      await this.#parts.clock.sleep(CHECK_EVERY_MS, signal).catch(() => undefined);
     }
   }
 
@@ -215,13 +215,13 @@ export class HostLease implements FencedLease {
   }
 
   /** Wakes waiters and logs when `isHeld` changed. */
-  #look(): void {
+  #check(): void {
     const { isHeld } = this;
     if (isHeld) for (const resolve of this.#whenHeld.splice(0)) resolve();
-    if (isHeld === this.#isToldHeld || (this.#isToldHeld === undefined && !isHeld)) return;
+    if (isHeld === this.#isReportedHeld || (this.#isReportedHeld === undefined && !isHeld)) return;
     const { log, bootMs } = this.#parts;
-    const isFirst = this.#isToldHeld === undefined;
-    this.#isToldHeld = isHeld;
+    const isFirst = this.#isReportedHeld === undefined;
+    this.#isReportedHeld = isHeld;
     if (isFirst) return;
     if (isHeld) {
       const seconds = Math.round((bootMs() - this.#frozenSinceMs) / 1_000);

@@ -70,7 +70,7 @@ function keep(clients: RegistryClient[]): void {
     log: silentLog,
     registered: ({ generation, untilMs }, wasLost) =>
       told.push(`generation ${generation}${wasLost ? " was lost" : ""} until ${seconds(untilMs)}`),
-    renewed: ({ untilMs, word }) => told.push(`${word} until ${seconds(untilMs)}`),
+    renewed: ({ untilMs, operatorState }) => told.push(`${operatorState} until ${seconds(untilMs)}`),
   });
   keeper.start();
 }

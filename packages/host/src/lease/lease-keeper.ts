@@ -33,13 +33,13 @@ export interface HostDescription {
 }
 
 /** `cordoned`: takes no new machines. `draining`: also moves its machines to other hosts. */
-export type HostWord = "open" | "cordoned" | "draining";
+export type OperatorState = "open" | "cordoned" | "draining";
 
 export interface Term {
   generation: number;
   /** By the boot clock: from then on machines are frozen. */
   untilMs: number;
-  word: HostWord;
+  operatorState: OperatorState;
 }
 
 export interface LeaseKeeperParts {
@@ -71,7 +71,7 @@ export class LeaseKeeper {
   #gateway = 0;
   /** Failed calls since the last good answer. */
   #failures = 0;
-  #toldAtMs = Number.NEGATIVE_INFINITY;
+  #reportedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(parts: LeaseKeeperParts) {
     this.#parts = parts;
@@ -160,8 +160,8 @@ export class LeaseKeeper {
     this.#gateway += 1;
     this.#failures += 1;
     const nowMs = bootMs();
-    if (!this.#stop.signal.aborted && nowMs - this.#toldAtMs >= LOG_EVERY_MS) {
-      this.#toldAtMs = nowMs;
+    if (!this.#stop.signal.aborted && nowMs - this.#reportedAtMs >= LOG_EVERY_MS) {
+      this.#reportedAtMs = nowMs;
       log.warn({ err: error, failures: this.#failures }, "a gateway did not renew this host's lease");
     }
     return this.#failures % gateways.length === 0 ? RETRY_MS : 0;
@@ -183,7 +183,7 @@ export class LeaseKeeper {
     try {
       const answer = await Promise.race([send(gateway, { signal: over.signal }), late]);
       this.#failures = 0;
-      this.#toldAtMs = Number.NEGATIVE_INFINITY;
+      this.#reportedAtMs = Number.NEGATIVE_INFINITY;
       return { answer, sentMs };
     } finally {
       over.abort(new Error("the call is over"));
@@ -193,10 +193,10 @@ export class LeaseKeeper {
 
 function termOf({ generation, validMs, state }: HostLease, sentMs: number): Term {
   const untilMs = sentMs + Math.max(0, validMs - FREEZE_EARLY_MS);
-  return { generation: Number(generation), untilMs, word: words[state] };
+  return { generation: Number(generation), untilMs, operatorState: operatorStates[state] };
 }
 
-const words: Record<HostState, HostWord> = {
+const operatorStates: Record<HostState, OperatorState> = {
   [HostState.UNSPECIFIED]: "open",
   [HostState.OPEN]: "open",
   [HostState.CORDONED]: "cordoned",

@@ -53,7 +53,7 @@ export class Doze {
   }
 
   /** `activityOf`, also for a machine that is announced and not frozen yet. */
-  saidOf(id: string): Activity | undefined {
+  reportOf(id: string): Activity | undefined {
     return this.#naps.get(id)?.activity;
   }
 

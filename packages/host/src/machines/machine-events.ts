@@ -10,7 +10,7 @@ import {
 } from "@cloche/protocol/host";
 
 /** Audit events kept while there is no watcher; the oldest are dropped. */
-const UNHEARD_MAX = 1_000;
+const UNDELIVERED_MAX = 1_000;
 /** The stream of a watcher this far behind is ended; the watcher reconnects and gets the full listing. */
 const BACKLOG_MAX = 10_000;
 
@@ -24,29 +24,30 @@ export class MachineEvents {
   readonly #watchers = new Set<Watcher>();
   readonly #closing = new AbortController();
   #ready: ReadyMachine[] = [];
-  #unheard: AuditEvent[] = [];
+  #undelivered: AuditEvent[] = [];
 
   constructor(list: () => Machine[]) {
     this.#list = list;
   }
 
   emit(kind: MachineEvent_Kind, machine: Machine): void {
-    this.#tell(create(MachineEventSchema, { kind, machine }));
+    this.#deliver(create(MachineEventSchema, { kind, machine }));
   }
 
   /** `ready`: the full list of machines made ahead. */
   offer(ready: ReadyMachine[]): void {
     this.#ready = ready;
-    this.#tell(create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready }));
+    this.#deliver(create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready }));
   }
 
   /** Sends an event for the audit log; keeps it until there is a watcher. */
   note(audit: AuditEvent): void {
-    if (this.#watchers.size === 0) this.#unheard = [...this.#unheard.slice(1 - UNHEARD_MAX), audit];
-    else this.#tell(create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit }));
+    if (this.#watchers.size === 0)
+      this.#undelivered = [...this.#undelivered.slice(1 - UNDELIVERED_MAX), audit];
+    else this.#deliver(create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit }));
   }
 
-  #tell(event: MachineEvent): void {
+  #deliver(event: MachineEvent): void {
     for (const watcher of this.#watchers) {
       watcher.events.push(event);
       watcher.wake();
@@ -74,7 +75,7 @@ export class MachineEvents {
       }
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready: this.#ready });
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
-      for (const audit of this.#unheard.splice(0))
+      for (const audit of this.#undelivered.splice(0))
         yield create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit });
       while (!ended.aborted && watcher.events.length <= BACKLOG_MAX) {
         const event = watcher.events.shift();

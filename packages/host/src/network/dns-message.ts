@@ -39,8 +39,8 @@ export function answers(answer: Buffer, query: Buffer): boolean {
   if (answer.readUInt16BE(0) !== asked.id) return false;
   // Some servers omit the question in an error.
   if (answer.readUInt16BE(4) === 0) return (answer.readUInt8(3) & 0x0f) !== 0;
-  const said = readQuestion(answer);
-  return said !== undefined && said.name === asked.name && said.type === asked.type;
+  const echoed = readQuestion(answer);
+  return echoed !== undefined && echoed.name === asked.name && echoed.type === asked.type;
 }
 
 /**

@@ -101,7 +101,7 @@ export async function execQuietly(
   options: { readonly netns?: string; readonly stderrFile: string },
 ): Promise<void> {
   const { exitCode } = await native.exec({ argv, ...options });
-  const said = exitCode === 0 ? "" : await readFile(options.stderrFile, "utf8").catch(() => "");
+  const stderr = exitCode === 0 ? "" : await readFile(options.stderrFile, "utf8").catch(() => "");
   await rm(options.stderrFile, { force: true });
-  if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit code ${exitCode}: ${said.trim()}`);
+  if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit code ${exitCode}: ${stderr.trim()}`);
 }

@@ -50,7 +50,7 @@ export function takeAutomaticCheckpoint(
 async function take(
   { machines, agents, drivers, poolDir, checkpoints }: CheckpointParts,
   id: string,
-  said: Pick<CheckpointHeader, "name" | "automatic">,
+  labels: Pick<CheckpointHeader, "name" | "automatic">,
   checkpointId?: string,
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
   const record = machines.require(id, "running");
@@ -68,7 +68,7 @@ async function take(
     await drivers.of(record).checkpointDisk(machines.files(record), reservation.image, hooks);
     const { blocks, size } = await stat(reservation.image);
     const header = {
-      ...said,
+      ...labels,
       team_id: record.teamId,
       sandbox_id: id,
       size_bytes: blocks * BLOCK_BYTES,

@@ -15,9 +15,9 @@ export function withServices(message: string, services: { started: unknown; fail
   return `${message}; services started: ${started.length === 0 ? "none" : list(started)}${failures}`;
 }
 
-const namesIn = (told: unknown): string[] =>
-  Array.isArray(told)
-    ? told.filter((name): name is string => typeof name === "string" && isServiceName(name))
+const namesIn = (reported: unknown): string[] =>
+  Array.isArray(reported)
+    ? reported.filter((name): name is string => typeof name === "string" && isServiceName(name))
     : [];
 
 function list(names: string[]): string {

@@ -80,12 +80,12 @@ export class ImageUploads {
     while (!signal.aborted && !machines.events.isClosed) {
       for await (const { kind, machine } of machines.events.watch(signal)) {
         if (machine === undefined || kind === MachineEvent_Kind.IDLE) continue;
-        this.#look(machine.sandboxId, machine.phase === MachinePhase.SUSPENDED);
+        this.#check(machine.sandboxId, machine.phase === MachinePhase.SUSPENDED);
       }
     }
   }
 
-  #look(id: string, wasSuspended: boolean): void {
+  #check(id: string, wasSuspended: boolean): void {
     const record = this.#parts.machines.find(id);
     const isDue = wasSuspended && record?.phase === "suspended" && record.stored === undefined;
     const under = this.#uploads.get(id);

@@ -15,11 +15,11 @@ export function careForPool(
   onError: (error: unknown) => void,
 ): () => Promise<void> {
   let trimming: Promise<void> | undefined;
-  const look = async () => {
+  const check = async () => {
     if ((await poolSlack(pool)) > SLACK_BYTES) await trimPool(pool, native);
   };
   const timer = setInterval(() => {
-    trimming ??= look()
+    trimming ??= check()
       .catch(onError)
       .finally(() => {
         trimming = undefined;

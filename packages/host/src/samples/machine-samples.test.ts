@@ -85,7 +85,7 @@ function world(count = 1, runsTotal?: number) {
   const pass = async (rounds: number): Promise<void> => {
     for (let round = 0; round < rounds; round += 1) {
       state.nowMs += every;
-      await samples.look(state.nowMs);
+      await samples.sample(state.nowMs);
     }
   };
   const asleep = async (id: string): Promise<void> => {

@@ -3,7 +3,7 @@
 //
 // Owns the histories, in memory: they survive a suspension but not a restart of the service. Their total memory is bounded: with very
 // many machines, each keeps fewer samples.
-import { type Clock, type Log, Looks } from "@cloche/base";
+import { type Clock, type Log, Polls } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { EgressControl } from "../network/egress-control.ts";
 import type { LinkTraffic } from "../network/traffic.ts";
@@ -36,7 +36,7 @@ export class MachineSamples {
   readonly #measure: typeof measure;
   readonly #runsTotal: number;
   readonly #known = new Map<string, Known>();
-  readonly #looks: Looks;
+  readonly #polls: Polls;
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
   #traffic: { untilMs: number; links: Promise<ReadonlyMap<string, LinkTraffic>> } | undefined;
@@ -46,7 +46,7 @@ export class MachineSamples {
     this.#parts = parts;
     this.#measure = measureOne;
     this.#runsTotal = runsTotal;
-    this.#looks = new Looks(parts.clock);
+    this.#polls = new Polls(parts.clock);
   }
 
   start(): void {
@@ -83,13 +83,13 @@ export class MachineSamples {
   }
 
   /** Takes a sample of every machine that runs. `atMs`: a multiple of SAMPLE_EVERY_MS. */
-  async look(atMs: number): Promise<void> {
+  async sample(atMs: number): Promise<void> {
     const all = this.#parts.machines.all();
     this.#forget(new Set(all.map(({ id }) => id)), atMs);
     const running = all.filter(({ phase }) => phase === "running");
-    await this.#looks.each(
+    await this.#polls.each(
       running,
-      (record) => this.#lookAt(record, atMs),
+      (record) => this.#sampleOne(record, atMs),
       () => this.#stop.signal.aborted,
     );
   }
@@ -100,11 +100,11 @@ export class MachineSamples {
     while (!signal.aborted) {
       const nextMs = (Math.floor(clock.nowMs() / SAMPLE_EVERY_MS) + 1) * SAMPLE_EVERY_MS;
       await clock.sleep(nextMs - clock.nowMs(), signal).catch(() => undefined);
-      if (!signal.aborted) await this.look(nextMs);
+      if (!signal.aborted) await this.sample(nextMs);
     }
   }
 
-  async #lookAt(record: MachineRecord, atMs: number): Promise<void> {
+  async #sampleOne(record: MachineRecord, atMs: number): Promise<void> {
     const known = this.#of(record.id);
     try {
       const asleep = this.#asleep(record, known, atMs);

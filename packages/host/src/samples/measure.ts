@@ -62,8 +62,8 @@ async function allocatedBytes(image: string): Promise<number> {
 
 /** Number of users' processes. The last answer if the machine dozes or is about to; 0 if the agent does not answer. */
 async function processesOf({ machines, agents }: MeasureParts, record: MachineRecord): Promise<number> {
-  const said = machines.doze.saidOf(record.id);
-  if (said !== undefined) return plausible(said.processes);
+  const report = machines.doze.reportOf(record.id);
+  if (report !== undefined) return plausible(report.processes);
   // `agents.of` would keep the machine awake.
   const asked = agents.ofDozing(record).getActivity();
   return await asked.then(

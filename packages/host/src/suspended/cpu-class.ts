@@ -50,10 +50,10 @@ export function cpuClassOf({ cpuinfo, arch }: ReadCpu): string {
   const family = field("cpu family") || field("CPU architecture");
   const model = field("model") || field("CPU part");
   const digest = createHash("sha256").update(seen.join(" ")).digest("hex").slice(0, 8);
-  const words = [arch, maker, family, model, digest].map((word) =>
-    word.toLowerCase().replaceAll(/[^a-z0-9]/g, ""),
+  const parts = [arch, maker, family, model, digest].map((part) =>
+    part.toLowerCase().replaceAll(/[^a-z0-9]/g, ""),
   );
-  return words.filter((word) => word !== "").join("-");
+  return parts.filter((part) => part !== "").join("-");
 }
 
 /** The class of this computer. */

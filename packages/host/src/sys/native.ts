@@ -199,7 +199,7 @@ export class Native {
    * existing element may be added again; a missing one cannot be deleted.
    */
   async changeElements(router: string, table: string, changes: readonly ElementChange[]): Promise<void> {
-    const words = changes.map((one) => [
+    const args = changes.map((one) => [
       one.verb,
       one.set,
       one.interface,
@@ -209,7 +209,7 @@ export class Native {
       one.ports?.join("-") ?? "",
       String(one.timeoutSeconds ?? ""),
     ]);
-    await this.#call("set-elements", router, table, ...words.flat());
+    await this.#call("set-elements", router, table, ...args.flat());
   }
 
   /** Runs a program in its own session; its orphans are reaped at once. A non-zero exit code is no error. */
@@ -281,8 +281,8 @@ export class Native {
   #start(): ChildProcessByStdio<Writable, Readable, null> {
     const home = process.env["CLOCHE_HOME"];
     // Its own session, so that Ctrl-C in the terminal does not reach it in the middle of an operation.
-    const [program, ...words] = this.#place.apart([this.#program]);
-    const child = spawn(program, words, {
+    const [program, ...args] = this.#place.apart([this.#program]);
+    const child = spawn(program, args, {
       stdio: ["pipe", "pipe", "inherit"],
       detached: true,
       // Keepers and gofers outlive us and must not inherit a database's password or a bucket's key. CLOCHE_HOME tells an operator,
@@ -322,8 +322,8 @@ export class Native {
 /** Name of a step: the operation, or the program with the verb of keeper or runsc. */
 function stepName(operation: string, args: readonly string[]): string {
   if (operation !== "exec") return operation;
-  const [program, ...words] = args.slice(5);
-  const verb = words.find((word) => /^(create|start|restore|save|checkpoint|snapshot|resume)$/.test(word));
+  const [program, ...ofProgram] = args.slice(5);
+  const verb = ofProgram.find((arg) => /^(create|start|restore|save|checkpoint|snapshot|resume)$/.test(arg));
   return [(program ?? "").split("/").at(-1), ...(verb === undefined ? [] : [verb])].join(" ");
 }
 

@@ -1,11 +1,11 @@
 // Names of a cluster's storage for tests of hosts, in memory; in the gateways it is packages/gateway/src/storage.
 import { ClocheError, isBehind } from "@cloche/protocol";
-import type { CheckpointNames, Hold, NamedCheckpoint, SweepWords } from "../checkpoint/checkpoint-names.ts";
+import type { CheckpointNames, Hold, NamedCheckpoint, SweepCalls } from "../checkpoint/checkpoint-names.ts";
 import type { PackReference } from "../checkpoint/manifest.ts";
 
 const idsOf = (packs: readonly PackReference[]): string[] => packs.map(({ id }) => id);
 
-export class FakeNames implements CheckpointNames, SweepWords {
+export class FakeNames implements CheckpointNames, SweepCalls {
   /** Packs by the name that holds them. */
   readonly holds = new Map<string, Set<string>>();
   readonly checkpoints = new Map<string, NamedCheckpoint>();

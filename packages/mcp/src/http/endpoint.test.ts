@@ -106,7 +106,7 @@ describe("a key", () => {
   });
 
   test("that is revoked ends its open streams and its sessions, and those of no other key", async () => {
-    await open({ limits: { keyLookMs: 20 } });
+    await open({ limits: { keyCheckMs: 20 } });
     const stream = await openStream(await openSession("key-a"), "key-a");
     const others = await openStream(await openSession("key-a2"), "key-a2");
     const ended = new Promise((resolve) => stream.on("close", resolve).on("error", resolve).resume());
@@ -123,7 +123,7 @@ describe("a key", () => {
       if (++looks > 2) throw new Error(`the database is away, so nobody knows ${key}`);
       return "team-a";
     };
-    await open({ limits: { keyLookMs: 5 }, keys: { clientFor: gateway.clientFor, teamOf } });
+    await open({ limits: { keyCheckMs: 5 }, keys: { clientFor: gateway.clientFor, teamOf } });
     const stream = await openStream(await openSession());
     await expect.poll(() => looks).toBeGreaterThan(5);
     expect(stream.destroyed).toBe(false);

@@ -59,7 +59,7 @@ export interface ServerDrain {
   quiet(idleMs: number): Promise<void>;
 }
 
-type DoorLimits = SessionLimits & UnderWayLimits & { keyLookMs: number; sweepMs: number };
+type DoorLimits = SessionLimits & UnderWayLimits & { keyCheckMs: number; sweepMs: number };
 
 export interface McpEndpoint {
   port: number;
@@ -129,11 +129,11 @@ class Door implements McpEndpoint {
     this.#server.listen(this.#options.port, this.#options.address, () => resolve());
     await promise;
     this.#server.off("error", reject);
-    const { sweepMs, keyLookMs } = this.#limits;
+    const { sweepMs, keyCheckMs } = this.#limits;
     const every = (ms: number, work: () => Promise<void>): void =>
-      void this.#timers.push(setInterval(() => void work().catch(this.#told), ms).unref());
+      void this.#timers.push(setInterval(() => void work().catch(this.#reportFailure), ms).unref());
     every(sweepMs, () => this.#sessions.sweep());
-    every(keyLookMs, () => this.#endRevoked());
+    every(keyCheckMs, () => this.#endRevoked());
   }
 
   async close(drainMs: number, idleMs = 0): Promise<void> {
@@ -217,12 +217,12 @@ class Door implements McpEndpoint {
     return caller;
   }
 
-  readonly #told = (error: unknown): void => {
+  readonly #reportFailure = (error: unknown): void => {
     this.#options.onError?.(error instanceof Error ? error : new Error(String(error)));
   };
 
   #refuse(response: ServerResponse, error: unknown): void {
-    if (!(error instanceof Refusal)) this.#told(error);
+    if (!(error instanceof Refusal)) this.#reportFailure(error);
     const { status, message, headers } =
       error instanceof Refusal ? error : new Refusal(500, "internal error; the service's log tells more");
     if (response.headersSent) return void response.destroy();

@@ -5,7 +5,7 @@ export const httpLimits = {
   requestsPerTeam: 256,
   bodyBytesPerTeam: 64 * 1_048_576,
   /** How often the keys of requests under way are checked again. */
-  keyLookMs: 5_000,
+  keyCheckMs: 5_000,
   /** Sessions of clients of the 2025 protocols: of one API key, of one team, and of all. */
   sessionsPerKey: 64,
   sessionsPerTeam: 256,

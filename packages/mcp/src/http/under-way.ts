@@ -63,13 +63,13 @@ export class UnderWay {
 
   /** Cuts the answers of keys that are no longer valid; returns their callers. A key that cannot be checked now stays. */
   async cutRevoked(teamOf: (apiKey: string) => Promise<string | undefined>): Promise<Caller[]> {
-    const looks = [...this.#ofKeys.values()].map(async ({ key, caller, responses }) => {
+    const checks = [...this.#ofKeys.values()].map(async ({ key, caller, responses }) => {
       const teamId = await teamOf(key).catch(() => caller.teamId);
       if (teamId !== undefined) return [];
       for (const response of responses.keys()) response.destroy();
       return [caller];
     });
-    return (await Promise.all(looks)).flat();
+    return (await Promise.all(checks)).flat();
   }
 }
 

@@ -42,10 +42,10 @@ const listCheckpoints = tool({
     ),
     truncated: z.boolean(),
   }),
-  async run({ sandbox: word }, call) {
+  async run({ sandbox: nameOrId }, call) {
     const { cloche, signal } = call;
     // An unknown sandbox, or one of another team, would list nothing: throw `not_found` instead.
-    const sandbox_id = word === undefined ? undefined : (await call.sandbox(word)).id;
+    const sandbox_id = nameOrId === undefined ? undefined : (await call.sandbox(nameOrId)).id;
     const all = await cloche.gateway.listCheckpoints(present({ sandbox_id }), { signal });
     const checkpoints = all.slice(0, mcpLimits.checkpointsListed).map((one) => ({
       checkpoint: one.id,

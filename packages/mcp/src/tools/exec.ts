@@ -75,7 +75,7 @@ export const exec = tool({
     for await (const event of events) {
       if (event.type !== "exit") {
         windows[event.type].add(event.data);
-        progress.tell(lastLine(event.data));
+        progress.report(lastLine(event.data));
         continue;
       }
       const stdout = windows.stdout.read();

@@ -94,9 +94,9 @@ const deleteSandbox = tool({
   effect: "destroys-once",
   input: z.object({ sandbox: sandboxField }),
   output: z.object({ deleted: z.literal(true), sandbox: z.string() }),
-  async run({ sandbox: word }, call) {
+  async run({ sandbox: nameOrId }, call) {
     // An id is not looked up: deleting a sandbox twice is no error.
-    const sandbox = isSandboxId(word) ? word : (await call.sandbox(word)).id;
+    const sandbox = isSandboxId(nameOrId) ? nameOrId : (await call.sandbox(nameOrId)).id;
     await call.cloche.gateway.deleteSandbox(sandbox, { signal: call.signal });
     return { deleted: true as const, sandbox };
   },

@@ -92,7 +92,7 @@ const setService = tool({
     if (!start) return recordOf(put);
     // A new definition takes effect at the next start.
     if (put.status === "running") await services.stop(service, { signal });
-    progress.tell(`service ${service} is started`);
+    progress.report(`service ${service} is started`);
     return recordOf(await services.start(service, { signal }));
   },
 });

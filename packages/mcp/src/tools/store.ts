@@ -24,8 +24,8 @@ const storeSet = tool({
     ttl_seconds: z.int().min(1).optional().describe("Forget it after so many seconds. Default: never."),
   }),
   output: z.object({ expires_at: z.string().nullable() }),
-  async run({ sandbox: word, key, value, value_json, ttl_seconds }, call) {
-    const sandbox = await call.sandbox(word);
+  async run({ sandbox: nameOrId, key, value, value_json, ttl_seconds }, call) {
+    const sandbox = await call.sandbox(nameOrId);
     const options = { ...present({ ttl_seconds }), signal: call.signal };
     const { expires_at } = await sandbox.store.set(key, valueOf(value, value_json), options);
     return { expires_at };

@@ -85,11 +85,11 @@ async function goesOn(unit: Unit): Promise<void> {
   });
 }
 
-async function until<Answer>(look: () => Promise<Answer>): Promise<Answer> {
+async function until<Answer>(attempt: () => Promise<Answer>): Promise<Answer> {
   const end = performance.now() + WAIT_MS;
   for (;;) {
     try {
-      return await look();
+      return await attempt();
     } catch (error) {
       if (performance.now() > end) throw error;
     }

@@ -5,7 +5,7 @@ import {
   isBusy,
   guardIsLate,
   type Load,
-  memoryOutlook,
+  memoryForecast,
   type SentryProcess,
   stormOf,
 } from "./storm.ts";
@@ -133,7 +133,7 @@ describe("a load", () => {
     ["grows slowly", at(0, 1_036, 300), at(200, 1_040, 300), "enough"],
     ["shrinks", at(0, 1_300, 300), at(200, 1_200, 300), "enough"],
   ])("that %s has memory: %#", (_what, before, now, expected) => {
-    expect(memoryOutlook(before, now, memory)).toBe(expected);
+    expect(memoryForecast(before, now, memory)).toBe(expected);
   });
 
   it.each([

@@ -56,10 +56,10 @@ const FORESIGHT_MS = 3_000;
 const SILENT_MS = 150;
 /** Share of one CPU. An idle machine uses a hundredth. */
 const BUSY = 0.1;
-const COMMANDS_TOLD = 4;
+const COMMANDS_REPORTED = 4;
 
 /** Whether memory may run out. soon: ask the agent first. now: before the machine's own guard may act, so pause the machine. */
-export function memoryOutlook(
+export function memoryForecast(
   before: Load,
   now: Load,
   { promised, limit }: Memory,
@@ -155,5 +155,5 @@ function countCommands(processes: readonly SentryProcess[]): Record<string, numb
   const counts = new Map<string, number>();
   for (const { cmd } of processes) counts.set(cmd, (counts.get(cmd) ?? 0) + 1);
   const most = [...counts].toSorted(([, a], [, b]) => b - a);
-  return Object.fromEntries(most.slice(0, COMMANDS_TOLD));
+  return Object.fromEntries(most.slice(0, COMMANDS_REPORTED));
 }

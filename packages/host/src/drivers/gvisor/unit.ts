@@ -357,8 +357,8 @@ export class Unit {
   /** Stacks of the sentry's goroutines, as the sentry reports them. */
   async stacks(deadlineMs: number): Promise<string> {
     const out = join(this.#dir, "stacks");
-    const [program = "", ...words] = this.#runsc("debug", "--stacks", this.record.name);
-    const argv: [string, ...string[]] = [program, ...words];
+    const [program = "", ...args] = this.#runsc("debug", "--stacks", this.record.name);
+    const argv: [string, ...string[]] = [program, ...args];
     try {
       await this.#environment.native.exec({ argv, stdoutFile: out, stderrFile: out, deadlineMs });
       return await readFile(out, "utf8");
@@ -451,7 +451,7 @@ export const unknownUnit = (name: string): UnitRecord => ({
 const signalOf = (status: number): number => status & 0x7f;
 
 /** From the keeper's report. */
-const pauseMsOf = (said: string): number => (JSON.parse(said) as { pauseUs: number }).pauseUs / 1_000;
+const pauseMsOf = (report: string): number => (JSON.parse(report) as { pauseUs: number }).pauseUs / 1_000;
 
 /** Waits for the keeper, which ends by itself once the machine's processes are reaped; kills it if it does not. */
 async function ended(keeper: ProcessIdentity): Promise<void> {

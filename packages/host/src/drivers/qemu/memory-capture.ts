@@ -67,10 +67,10 @@ export class MemoryCapture {
     await this.#ended;
   }
 
-  async #expect(word: string): Promise<number> {
+  async #expect(expected: string): Promise<number> {
     const { value, done } = await this.#lines.next();
-    const [said, number] = done ? [] : String(value).split(" ");
-    if (said !== word) throw await this.#failure();
+    const [reply, number] = done ? [] : String(value).split(" ");
+    if (reply !== expected) throw await this.#failure();
     return Number(number);
   }
 

@@ -53,9 +53,9 @@ echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose
     netns: lease.namespacePath,
     stderrFile,
   });
-  const said = exitCode === 0 ? "" : await readFile(stderrFile, "utf8");
+  const stderr = exitCode === 0 ? "" : await readFile(stderrFile, "utf8");
   await rm(stderrFile, { force: true });
-  if (exitCode !== 0) throw new Error(`making the tap of slot ${lease.slot}: ${said.trim()}`);
+  if (exitCode !== 0) throw new Error(`making the tap of slot ${lease.slot}: ${stderr.trim()}`);
 }
 
 /**

@@ -182,7 +182,7 @@ export class Vm {
       const vm = new Vm(environment, files, record, lease, qmp);
       stack.push("QEMU", () => vm.#expectEnd());
       await vm.#untilAnswers(start);
-      if (start.snapshotDir !== undefined) await vm.#tellDiskSize();
+      if (start.snapshotDir !== undefined) await vm.#announceDiskSize();
       return vm;
     });
   }
@@ -254,7 +254,7 @@ export class Vm {
     await saveVmRecord(this.files.dir, this.record);
     await this.#qmp.execute("blockdev-del", { "node-name": old.node });
     await rm(join(this.directory, old.file), { force: true });
-    await this.#tellDiskSize();
+    await this.#announceDiskSize();
   }
 
   /** Completes a swap that a crash of the service cut off: the record may name the old disk, and QEMU may hold both. */
@@ -335,7 +335,7 @@ export class Vm {
   }
 
   /** Tells QEMU the disk's size, which it then tells the guest. It does not notice a change by itself. */
-  async #tellDiskSize(): Promise<void> {
+  async #announceDiskSize(): Promise<void> {
     const { size } = await stat(this.diskPath);
     await this.#qmp.execute("block_resize", { "node-name": vmNodes.disk, size });
   }

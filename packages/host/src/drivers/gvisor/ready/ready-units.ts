@@ -45,7 +45,7 @@ export interface ReadyUnitsOptions {
 /** Refilling waits this long after a unit was taken, because the machine made from it still needs the CPUs. */
 const REFILL_AFTER_MS = 400;
 /** While more is ready than the least: what nobody asks for any more, or what there is no memory for, is given back. */
-const LOOK_AGAIN_MS = 30_000;
+const CHECK_AGAIN_MS = 30_000;
 /** Making failed: the next try comes later, or with the next unit taken. */
 const RETRY_AFTER_MS = 30_000;
 
@@ -63,7 +63,7 @@ export class ReadyUnits {
   #isRefillNear = false;
   #closed = false;
   /** Requested machines that are being made now. */
-  #making = 0;
+  #creating = 0;
 
   constructor(options: ReadyUnitsOptions) {
     this.#options = options;
@@ -133,11 +133,11 @@ export class ReadyUnits {
 
   /** While `make` makes a requested machine, no unit is made ahead, which would take CPU from it. */
   async first<Made>(make: () => Promise<Made>): Promise<Made> {
-    this.#making += 1;
+    this.#creating += 1;
     try {
       return await make();
     } finally {
-      this.#making -= 1;
+      this.#creating -= 1;
     }
   }
 
@@ -257,11 +257,11 @@ export class ReadyUnits {
       await this.#dropShaped();
       await this.#dropSurplus();
       for (let next = this.#missing(); next !== undefined && !this.#closed; next = this.#missing()) {
-        if (this.#making > 0) return this.#refillAfter(REFILL_AFTER_MS);
+        if (this.#creating > 0) return this.#refillAfter(REFILL_AFTER_MS);
         const kind = next;
         await allDone(Array.from({ length: this.#togetherOf(kind) }, () => this.#make(kind)));
       }
-      if (this.#isAboveLeast) this.#refillAfter(LOOK_AGAIN_MS);
+      if (this.#isAboveLeast) this.#refillAfter(CHECK_AGAIN_MS);
     } catch (error) {
       log.warn({ err: error }, "no machine could be made ahead");
       this.#refillAfter(RETRY_AFTER_MS);

@@ -61,8 +61,8 @@ export class TemplateStore {
    */
   async build(unit: Unit, secret: string, detach: () => Promise<void>): Promise<Template> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
-    const making = join(this.#dir, `.making-${unit.record.name}`);
-    const { dir, prepared } = templateIn(making, secret);
+    const unfinished = join(this.#dir, `.making-${unit.record.name}`);
+    const { dir, prepared } = templateIn(unfinished, secret);
     await mkdir(prepared.dir, { recursive: true, mode: 0o700 });
     try {
       const disk = snapshotDisk(prepared);
@@ -71,16 +71,16 @@ export class TemplateStore {
       await growDisk(disk, defaults.diskMb);
       await detach();
       await unit.saveMemory(dir);
-      await writeFile(join(making, SECRET_FILE), JSON.stringify({ secret }), { mode: 0o600 });
+      await writeFile(join(unfinished, SECRET_FILE), JSON.stringify({ secret }), { mode: 0o600 });
       await makeDurable(prepared.dir);
-      await makeDurable(making);
+      await makeDurable(unfinished);
       for (const name of await readdir(this.#dir)) {
-        if (join(this.#dir, name) !== making)
+        if (join(this.#dir, name) !== unfinished)
           await rm(join(this.#dir, name), { recursive: true, force: true });
       }
-      await rename(making, join(this.#dir, this.#key));
+      await rename(unfinished, join(this.#dir, this.#key));
     } finally {
-      await rm(making, { recursive: true, force: true });
+      await rm(unfinished, { recursive: true, force: true });
     }
     return templateIn(join(this.#dir, this.#key), secret);
   }

@@ -41,7 +41,7 @@ const clock: Clock = {
 async function watched(machine: FakeMachine, forMs: number): Promise<number> {
   const watch = new CollectWatch(silentLog, clock);
   for (const until = nowMs + forMs; nowMs < until; nowMs += 200)
-    await Promise.race([watch.look(machine), new Promise(setImmediate)]);
+    await Promise.race([watch.check(machine), new Promise(setImmediate)]);
   return machine.collected;
 }
 
@@ -61,18 +61,18 @@ it("lets a machine have what its sentry has not given back yet, up to half of it
   const watch = new CollectWatch(silentLog, clock);
   for (const privateMib of [100, 100, 200, 210, 500, 5_000, 140, 100, 100]) {
     machine.privateMib = privateMib;
-    await watch.look(machine);
+    await watch.check(machine);
   }
   expect(machine.limits).toEqual([1_408, 1_504, 1_792, 2_048, 1_440, 1_408]);
   // The program that takes too much is about to be killed.
   for (const memoryMib of [1_025, 1_300, 1_000]) {
     machine.memoryMib = memoryMib;
-    await watch.look(machine);
+    await watch.check(machine);
   }
   expect(machine.limits.slice(-2)).toEqual([2_048, 1_408]);
   // An earlier service may have raised the limit, so it is set once even with little memory.
   const idle = Object.assign(new FakeMachine(), { memoryMib: 50, chargedMib: 50, privateMib: 20 });
-  for (let i = 0; i < 3; i += 1) await watch.look(idle);
+  for (let i = 0; i < 3; i += 1) await watch.check(idle);
   expect(idle.limits).toEqual([1_408]);
 });
 

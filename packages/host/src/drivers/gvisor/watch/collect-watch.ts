@@ -21,7 +21,7 @@ export interface CollectedMachine {
 }
 
 const MIB = 1024 * 1024;
-const LOOK_EVERY_MS = 200;
+const CHECK_EVERY_MS = 200;
 /** Less than the excess at which the guest's guard kills. The sentry's own memory comes above the promise. */
 const ABOVE_PROMISE_BYTES = 96 * MIB;
 /** Pause after a collection. Collecting a full GiB takes half a second of a CPU. */
@@ -54,8 +54,8 @@ export class CollectWatch {
 
   start(machines: () => Iterable<CollectedMachine>): void {
     this.#timer ??= setInterval(() => {
-      for (const machine of machines()) void this.look(machine);
-    }, LOOK_EVERY_MS).unref();
+      for (const machine of machines()) void this.check(machine);
+    }, CHECK_EVERY_MS).unref();
   }
 
   stop(): void {
@@ -64,7 +64,7 @@ export class CollectWatch {
   }
 
   /** Resolves when the work that this look began is over. */
-  async look(machine: CollectedMachine): Promise<void> {
+  async check(machine: CollectedMachine): Promise<void> {
     if (machine.standsStill) return;
     const seen = this.#seenOf(machine);
     try {

@@ -23,7 +23,7 @@ export interface ExitWatchOptions {
   log: Log;
 }
 
-const LOOK_EVERY_MS = 2_000;
+const CHECK_EVERY_MS = 2_000;
 const defaultHealth: HealthOptions = { intervalMs: 10_000, hungAfterMs: 60_000 };
 
 interface Watched {
@@ -67,20 +67,20 @@ export class ExitWatch {
     const machine = new WatchedUnit(unit, id, {
       keepStacks: () => keepStacks(this.#options, unit, id),
       // Several watches may notice; the end of a machine is reported once.
-      ended: (reason) => this.#watched.get(id)?.machine === machine && this.#tell(id, reason),
+      ended: (reason) => this.#watched.get(id)?.machine === machine && this.#notify(id, reason),
     });
-    const look = (): void => void this.#look(machine);
+    const check = (): void => void this.#check(machine);
     let keeper: FSWatcher | undefined;
     try {
-      keeper = watch(unit.directory, { persistent: false }, (_event, name) => name === "exit" && look());
+      keeper = watch(unit.directory, { persistent: false }, (_event, name) => name === "exit" && check());
       keeper.on("error", () => undefined);
     } catch {
       // The host has too many file watchers: only the process is checked.
     }
     this.#watched.set(id, { machine, keeper });
-    this.#timer ??= setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();
+    this.#timer ??= setInterval(() => this.#checkAll(), CHECK_EVERY_MS).unref();
     // The unit may have ended before the watch began.
-    look();
+    check();
   }
 
   unwatch(id: string): void {
@@ -98,17 +98,17 @@ export class ExitWatch {
     for (const id of this.#watched.keys()) this.unwatch(id);
   }
 
-  #lookAtAll(): void {
-    for (const { machine } of this.#watched.values()) void this.#look(machine);
+  #checkAll(): void {
+    for (const { machine } of this.#watched.values()) void this.#check(machine);
   }
 
-  async #look(machine: WatchedUnit): Promise<void> {
+  async #check(machine: WatchedUnit): Promise<void> {
     const reason = await machine.endReason();
     if (reason !== undefined && this.#watched.get(machine.id)?.machine === machine)
-      this.#tell(machine.id, reason);
+      this.#notify(machine.id, reason);
   }
 
-  #tell(id: string, reason: string): void {
+  #notify(id: string, reason: string): void {
     this.unwatch(id);
     for (const listener of this.#listeners) listener(id, reason);
   }

@@ -39,11 +39,11 @@ async function reportHang(dir: string, unit: Unit, id: string, nowMs: number): P
 
 async function sentryStacks(unit: Unit): Promise<string> {
   const failure = await unit.stacks(STACKS_MS).then(
-    (said) => ({ said }),
-    (error: unknown) => ({ said: "", error }),
+    (output) => ({ output }),
+    (error: unknown) => ({ output: "", error }),
   );
   if ("error" in failure) return `runsc debug --stacks: ${String(failure.error)}`;
-  return `runsc debug --stacks:\n${failure.said}`;
+  return `runsc debug --stacks:\n${failure.output}`;
 }
 
 async function threadsOf(pid: number | undefined): Promise<string> {

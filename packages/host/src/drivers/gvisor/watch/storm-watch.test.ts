@@ -50,7 +50,7 @@ async function watched(
   for (; nowMs <= forMs; nowMs += 200) {
     machine.cpuMs = nowMs;
     change(machine, nowMs);
-    await Promise.race([watch.look(machine), new Promise(setImmediate)]);
+    await Promise.race([watch.check(machine), new Promise(setImmediate)]);
   }
   return machine;
 }

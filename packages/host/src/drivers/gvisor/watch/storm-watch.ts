@@ -14,7 +14,7 @@ import {
   type Load,
   type Memory,
   guardIsLate,
-  memoryOutlook,
+  memoryForecast,
   type Storm,
 } from "../storm.ts";
 
@@ -35,7 +35,7 @@ export interface StormyMachine {
   endStorm(crowd: number): Promise<Storm | undefined>;
 }
 
-const LOOK_EVERY_MS = 200;
+const CHECK_EVERY_MS = 200;
 const ANSWER_MS = 750;
 const ASK_EVERY_MS = 750;
 /** A storm leaves the agent no turn at all; a busy machine's agent answers late. */
@@ -69,8 +69,8 @@ export class StormWatch {
 
   start(machines: () => Iterable<StormyMachine>): void {
     this.#timer ??= setInterval(() => {
-      for (const machine of machines()) void this.look(machine);
-    }, LOOK_EVERY_MS).unref();
+      for (const machine of machines()) void this.check(machine);
+    }, CHECK_EVERY_MS).unref();
   }
 
   stop(): void {
@@ -79,34 +79,34 @@ export class StormWatch {
   }
 
   /** Resolves when the question or the kill that this look began is over. */
-  async look(machine: StormyMachine): Promise<void> {
+  async check(machine: StormyMachine): Promise<void> {
     try {
       if (machine.standsStill || machine.tasks() < CROWD_TASKS) {
         const seen = this.#seen.get(machine);
         if (seen && !seen.striking) seen.load = seen.unanswered = undefined;
         return;
       }
-      await this.#lookClosely(machine);
+      await this.#inspect(machine);
     } catch (err) {
       // The machine may have ended; exit-watch.ts reports that.
       this.#log.debug({ err, sandbox_id: machine.id }, "check of a machine for a fork bomb failed");
     }
   }
 
-  async #lookClosely(machine: StormyMachine): Promise<void> {
+  async #inspect(machine: StormyMachine): Promise<void> {
     const seen = this.#seenOf(machine);
     if (seen.striking) return;
     const now = machine.load(this.#clock.monotonicMs());
     const before = seen.load;
     seen.load = now;
     if (!before || now.atMs < seen.notBeforeMs) return;
-    const outlook = memoryOutlook(before, now, machine.memory);
-    if (outlook === "now" && guardIsLate(before, now, silentMs(seen, now)))
+    const forecast = memoryForecast(before, now, machine.memory);
+    if (forecast === "now" && guardIsLate(before, now, silentMs(seen, now)))
       return this.#strike(machine, seen, CROWD);
     const since = seen.unanswered;
     if (since && now.atMs - since.atMs >= UNANSWERED_MS)
       return this.#strike(machine, seen, crowdOf(machine.processLimit, now.tasks - since.tasks));
-    const soon = outlook !== "enough" || now.atMs - (seen.asked?.atMs ?? -Infinity) >= ASK_EVERY_MS;
+    const soon = forecast !== "enough" || now.atMs - (seen.asked?.atMs ?? -Infinity) >= ASK_EVERY_MS;
     if (soon && isBusy(before, now)) return this.#ask(machine, seen, now);
   }
 

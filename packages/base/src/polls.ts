@@ -8,7 +8,7 @@ const AT_ONCE = 8;
 /** A healthy machine answers within milliseconds; on a host under heavy load, within tenths of a second. */
 const PATIENCE_MS = 250;
 
-export class Looks {
+export class Polls {
   readonly #clock: Clock;
   /** Machines whose look is under way; each look ends by its call's own deadline. */
   readonly #underWay = new Set<string>();
@@ -20,16 +20,16 @@ export class Looks {
   /** Resolves when each look has ended or used up its time. `look` handles its errors; `isOver`: begin no more. */
   async each<Subject extends { id: string }>(
     subjects: readonly Subject[],
-    look: (subject: Subject) => Promise<void>,
+    poll: (subject: Subject) => Promise<void>,
     isOver?: () => boolean,
   ): Promise<void> {
-    const lookOnce = async (subject: Subject): Promise<void> => {
+    const pollOnce = async (subject: Subject): Promise<void> => {
       this.#underWay.add(subject.id);
-      await look(subject).finally(() => this.#underWay.delete(subject.id));
+      await poll(subject).finally(() => this.#underWay.delete(subject.id));
     };
     const begun = await eachPatiently(
       subjects.filter(({ id }) => !this.#underWay.has(id)),
-      lookOnce,
+      pollOnce,
       { clock: this.#clock, atOnce: AT_ONCE, patienceMs: PATIENCE_MS, ...(isOver && { isOver }) },
     );
     // Slow looks go on.

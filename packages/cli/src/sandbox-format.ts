@@ -13,11 +13,11 @@ export const withShortStates = (text: string): string =>
   text.replaceAll(/SANDBOX_STATE_[A-Z]+/g, (state) => shortState(state));
 
 /** Reads `running`, `RUNNING` or `SANDBOX_STATE_RUNNING`. */
-export function stateOfWord(word: string): SandboxState {
-  const upper = word.toUpperCase();
+export function parseState(text: string): SandboxState {
+  const upper = text.toUpperCase();
   const state = sandboxStates.find((one) => one === upper || one === `${prefix}${upper}`);
   if (state !== undefined) return state;
-  throw new UsageError(`there is no state ${word}; use one of ${sandboxStates.map(shortState).join(", ")}`);
+  throw new UsageError(`there is no state ${text}; use one of ${sandboxStates.map(shortState).join(", ")}`);
 }
 
 const units: [seconds: number, name: string][] = [
