@@ -5,7 +5,6 @@ import {
   type AttachedDisk,
   attachDisk,
   cloneDisk,
-  compactDisk,
   detachDisk,
   diskBlocks,
   growDisk,
@@ -128,23 +127,6 @@ describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`
     await detachDisk(lab.native, mountPoint);
     await attachDisk(lab.native, `${image}.cut`, mountPoint);
     expect(await readFile(file("synced"), "utf8")).toBe("yes");
-  });
-
-  it("compacts an image with many extents, keeping its content, and leaves others alone", async () => {
-    expect(await compactDisk(lab.native, image)).toBe(false);
-    // Every second block of a clone written anew, as random writes into a cloned disk do.
-    const clone = `${image}.clone`;
-    await writeFile(`${image}.whole`, Buffer.alloc(400 * 4096, 7));
-    await cloneDisk(lab.native, `${image}.whole`, clone);
-    const handle = await open(clone, "r+");
-    for (let block = 0; block < 400; block += 2)
-      await handle.write(Buffer.alloc(4096, block), 0, 4096, block * 4096);
-    await handle.close();
-    const content = await readFile(clone);
-    expect((await diskBlocks(lab.native, clone)).extents).toBeGreaterThan(300);
-    expect(await compactDisk(lab.native, clone, 300)).toBe(true);
-    expect((await diskBlocks(lab.native, clone)).extents).toBeLessThan(100);
-    expect(await readFile(clone)).toEqual(content);
   });
 
   it("makes templates of each size once", async () => {

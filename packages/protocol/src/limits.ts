@@ -17,10 +17,9 @@ export const limits = {
   /** An extended attribute's name, `user.` included; all attributes of one file, as `x-file-attributes` counts them. */
   attributeNameBytes: 255,
   fileAttributesBytes: 4_000,
-  /** Streamed writes and watches of one sandbox at once, directories of one watch (native/guest/file-requests.h). */
+  /** Streamed writes and watches of one sandbox at once. Directories of one watch: native/guest/file-requests.h. */
   uploads: 256,
   watches: 64,
-  watchDirectories: 65_536,
   fileLinkSeconds: 604_800,
   fileLinkSecondsDefault: 300,
   fileLinkBodyBytes: 65_536,
@@ -121,7 +120,6 @@ export const limits = {
   /** Automatic checkpoints that are kept of one sandbox. */
   automaticCheckpoints: 3,
   publicPorts: 64,
-  apiKeyNameLength: 64,
   /** API keys of one team that are neither revoked nor expired. */
   apiKeysPerTeam: 500,
   /** Egress (docs/network.md). */

@@ -3,11 +3,11 @@
 //
 //   (no file) ──clone──▶ detached ──attach──▶ attached
 //                           ▲  │                  │
-//                     grow, compact ◀────detach───┘
+//                         grow ◀─────detach────┘
 //
 // Called by machine drivers and the host service. Every operation can be repeated; an operation that throws is undone.
 // Files, mounts and loop devices survive a crash. To attach a disk again at the same place succeeds.
-import { open, rename, stat, truncate } from "node:fs/promises";
+import { stat, truncate } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { CommandError, run } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
@@ -29,8 +29,6 @@ const DETACH_POLL_MS = 10;
 const DETACH_PATIENCE_MS = 3_000;
 const OFFLINE_DEADLINE_MS = 10 * 60_000;
 const MIB = 1024 * 1024;
-/** A reflink takes about 14 µs per extent (measured), while the disk is frozen: 20,000 extents pause it for 0.3 s. */
-export const EXTENTS_TO_COMPACT = 20_000;
 
 export interface AttachedDisk {
   readonly image: string;
@@ -154,28 +152,6 @@ export async function growDisk(image: string, sizeMb: number): Promise<void> {
     });
     await run(["resize2fs", image], { deadlineMs: OFFLINE_DEADLINE_MS });
   });
-}
-
-/**
- * Bounds fragmentation: rewrites a detached image with more than `maxExtents` extents in one piece. The image then shares no blocks,
- * so use it for disks that were mostly rewritten anyway. Answers whether it rewrote.
- */
-export async function compactDisk(
-  native: Native,
-  image: string,
-  maxExtents = EXTENTS_TO_COMPACT,
-): Promise<boolean> {
-  const { extents } = await diskBlocks(native, image);
-  if (extents <= maxExtents) return false;
-  await named("compacting a disk", async () => {
-    const copy = `${image}.compact`;
-    await run(["cp", "--reflink=never", "--sparse=always", image, copy], { deadlineMs: OFFLINE_DEADLINE_MS });
-    const file = await open(copy, "r");
-    await file.sync();
-    await file.close();
-    await rename(copy, image);
-  });
-  return true;
 }
 
 /** Throws a public error; host paths stay in its cause. */

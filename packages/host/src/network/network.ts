@@ -257,11 +257,6 @@ export class Network {
     return this.#subnet.cidr;
   }
 
-  /** Slots in use: for counting leaks. */
-  get leasedSlots(): readonly number[] {
-    return [...this.#leased];
-  }
-
   /** Ends name resolution and refilling. Everything else stays, for running sandboxes and the next start. */
   async close(): Promise<void> {
     if (this.#closed) return;

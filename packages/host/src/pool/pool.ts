@@ -23,12 +23,6 @@ export interface Pool {
   readonly kind: "native" | "image";
 }
 
-export interface PoolSpace {
-  readonly totalBytes: number;
-  /** Bytes that can still be written: the smaller free space of the pool and of the disk below its image. */
-  readonly freeBytes: number;
-}
-
 const STEP = "disk pool";
 const GIB = 1024 ** 3;
 const SMALLEST_POOL_BYTES = 2 * GIB;
@@ -95,15 +89,6 @@ export async function closePool(home: string): Promise<void> {
       waitedMs += CLOSE_POLL_MS;
     }
   }
-}
-
-export async function poolSpace(pool: Pool): Promise<PoolSpace> {
-  const inside = await statfs(pool.dir);
-  const below = pool.kind === "image" ? await statfs(join(pool.dir, "..")) : inside;
-  return {
-    totalBytes: inside.blocks * inside.bsize,
-    freeBytes: Math.min(inside.bavail * inside.bsize, below.bavail * below.bsize),
-  };
 }
 
 /**
