@@ -13,7 +13,7 @@
 
 enum wish { count_only, freeze, thaw };
 
-// Directory with the groups of machines: the root of the freezer's tree (v1) or of the only tree (v2).
+/* Directory with the groups of machines: the root of the freezer's tree (v1) or of the only tree (v2). */
 static int tree = -1;
 static int is_v2;
 static char sandboxes[64], virtual_machines[64];
@@ -38,11 +38,11 @@ static int read_state(int group, char state[STATE_MAX]) {
   return n < 0 ? -1 : 0;
 }
 
-// On v1 FREEZING is not frozen yet: writing FROZEN again reaches tasks that could not be frozen at first.
+/* On v1 FREEZING is not frozen yet: writing FROZEN again reaches tasks that could not be frozen at first. */
 static int is_frozen(const char *state) { return is_v2 ? strstr(state, "frozen 1") != NULL : strncmp(state, "FROZEN", 6) == 0; }
 
 static void write_state(int group, enum wish wish) {
-  static int reported; // A repeated failure is reported once.
+  static int reported; /* A repeated failure is reported once. */
   const char *text = is_v2 ? (wish == freeze ? "1" : "0") : (wish == freeze ? "FROZEN" : "THAWED");
   int fd = openat(group, is_v2 ? "cgroup.freeze" : "freezer.state", O_WRONLY | O_CLOEXEC);
   if ((fd < 0 || write(fd, text, strlen(text)) < 0) && errno != ENOENT && errno != ENODEV && errno != reported)
@@ -52,8 +52,8 @@ static void write_state(int group, enum wish wish) {
 
 static void visit(int group, enum wish wish, struct count *count) {
   char state[STATE_MAX];
-  if (read_state(group, state)) return; // The group is gone.
-  // Thaw in any case: on v2 the state does not show a freeze under way.
+  if (read_state(group, state)) return; /* The group is gone. */
+  /* Thaw in any case: on v2 the state does not show a freeze under way. */
   if (wish == thaw || (wish == freeze && !is_frozen(state))) {
     write_state(group, wish);
     if (read_state(group, state)) return;
@@ -67,14 +67,14 @@ static void visit_below(const char *parent, const char *below, enum wish wish, s
   DIR *directory = fd < 0 ? NULL : fdopendir(fd);
   if (!directory) {
     if (fd >= 0) close(fd);
-    return; // No machine of this kind was ever made.
+    return; /* No machine of this kind was ever made. */
   }
   for (struct dirent *entry; (entry = readdir(directory));) {
     char path[512];
     if (entry->d_type != DT_DIR || entry->d_name[0] == '.' || !strncmp(entry->d_name, PROBE, strlen(PROBE))) continue;
     snprintf(path, sizeof path, "%s%s", entry->d_name, below);
     int group = openat(fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (group < 0) continue; // A sandbox being made: no program runs in it before it has its group.
+    if (group < 0) continue; /* A sandbox being made: no program runs in it before it has its group. */
     visit(group, wish, count);
     close(group);
   }

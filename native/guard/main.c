@@ -1,23 +1,25 @@
-// The guard of a host's lease: freezes all machines of the instance when the lease's deadline passes, even while the host's program is
-// stopped, stuck or gone. One guard for each instance. The host starts it in the background; it outlives the host, and the next host
-// process adopts it.
-//
-//   guard DIRECTORY CGROUPS TAG
-//       Exits with 0 once a guard runs: this one in the background, or another that already holds DIRECTORY/lock.
-//
-//            deadline passes, or a deadline in the past is set
-//   running ───────────────────────────────────────────▶ frozen (all checked every 50 ms: machines started later are frozen, too)
-//      ▲                                                    │
-//      └──────────────── a later deadline is set ───────────┘
-//
-// Requests over DIRECTORY/socket, one a line. Each is answered when done, by one line: `PID NOW UNTIL MACHINES FROZEN`. Times are in ms
-// of CLOCK_BOOTTIME, which includes time that the computer was suspended: machines are frozen when it wakes.
-//   status
-//   until MS   sets the deadline, later or earlier than before
-//   end        ends the guard; frozen machines stay frozen
-//
-// DIRECTORY/until keeps the deadline for the next guard, should this one be killed. Without the file machines are frozen at once.
-// DIRECTORY/pid lets the host kill a guard that does not answer.
+/*
+ * The guard of a host's lease: freezes all machines of the instance when the lease's deadline passes, even while the host's program is
+ * stopped, stuck or gone. One guard for each instance. The host starts it in the background; it outlives the host, and the next host
+ * process adopts it.
+ *
+ *   guard DIRECTORY CGROUPS TAG
+ *       Exits with 0 once a guard runs: this one in the background, or another that already holds DIRECTORY/lock.
+ *
+ *            deadline passes, or a deadline in the past is set
+ *   running ───────────────────────────────────────────▶ frozen (all checked every 50 ms: machines started later are frozen, too)
+ *      ▲                                                    │
+ *      └──────────────── a later deadline is set ───────────┘
+ *
+ * Requests over DIRECTORY/socket, one a line. Each is answered when done, by one line: `PID NOW UNTIL MACHINES FROZEN`. Times are in ms
+ * of CLOCK_BOOTTIME, which includes time that the computer was suspended: machines are frozen when it wakes.
+ *   status
+ *   until MS   sets the deadline, later or earlier than before
+ *   end        ends the guard; frozen machines stay frozen
+ *
+ * DIRECTORY/until keeps the deadline for the next guard, should this one be killed. Without the file machines are frozen at once.
+ * DIRECTORY/pid lets the host kill a guard that does not answer.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +45,7 @@
 #define LOOK_EVERY_MS 50
 #define LOCK_TRIES 100
 #define LOCK_PAUSE_US 10000
-// Before all other programs except the kernel's own. Freezing takes a millisecond, once.
+/* Before all other programs except the kernel's own. Freezing takes a millisecond, once. */
 #define PRIORITY 10
 
 struct client {
@@ -55,7 +57,7 @@ struct client {
 static int directory, listener, timer;
 static struct client clients[CLIENTS_MAX];
 static long long until;
-// Assumed at start: the guard before may have been killed before or after a freeze.
+/* Assumed at start: the guard before may have been killed before or after a freeze. */
 static int is_frozen = 1;
 
 static int complain(const char *what) {
@@ -69,11 +71,11 @@ static long long now_ms(void) {
   return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-// Freezes or thaws according to the deadline, and sets the timer to it.
+/* Freezes or thaws according to the deadline, and sets the timer to it. */
 static struct count follow_deadline(void) {
   int over = now_ms() >= until;
   struct itimerspec at = {.it_value = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000}};
-  // A time in the past would make the timer fire for ever; all zeros turn it off.
+  /* A time in the past would make the timer fire for ever; all zeros turn it off. */
   if (over) memset(&at, 0, sizeof at);
   timerfd_settime(timer, TFD_TIMER_ABSTIME, &at, NULL);
   struct count count = over || is_frozen ? machines_freeze(over) : machines_count();
@@ -157,7 +159,7 @@ static void loop(void) {
     struct pollfd polled[CLIENTS_MAX + 2] = {{.fd = listener, .events = POLLIN}, {.fd = timer, .events = POLLIN}};
     for (int i = 0; i < CLIENTS_MAX; i++) polled[i + 2] = (struct pollfd){.fd = clients[i].fd, .events = POLLIN};
     int ready = poll(polled, CLIENTS_MAX + 2, is_frozen ? LOOK_EVERY_MS : -1);
-    // Before requests are served: the computer may have been suspended until now.
+    /* Before requests are served: the computer may have been suspended until now. */
     if (is_frozen || now_ms() >= until) follow_deadline();
     if (ready <= 0) continue;
     if (polled[0].revents) let_in();
@@ -182,7 +184,7 @@ static int is_served(void) {
   return !failed;
 }
 
-// 1: this guard holds the lock. 0: another guard holds it and serves. -1: neither in time. Waits, for a killed guard takes a moment to die.
+/* 1: this guard holds the lock. 0: another guard holds it and serves. -1: neither in time. Waits, for a killed guard takes a moment to die. */
 static int take_lock(void) {
   int lock = openat(directory, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   for (int i = 0; i < LOCK_TRIES && lock >= 0; i++) {
@@ -193,7 +195,7 @@ static int take_lock(void) {
   return -1;
 }
 
-// Ignores signals, is never swapped out nor killed when memory runs out, and runs in time under heavy load. Goes on where one is refused.
+/* Ignores signals, is never swapped out nor killed when memory runs out, and runs in time under heavy load. Goes on where one is refused. */
 static void stay(void) {
   struct sched_param priority = {.sched_priority = PRIORITY};
   setsid();

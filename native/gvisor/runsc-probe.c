@@ -1,9 +1,11 @@
-// The program in the sandboxes of the probe (packages/host/src/drivers/gvisor/probe.ts): static, with no dependencies.
-//
-//   runsc-probe DIR
-//       Writes into DIR: `setuid`, which has "0" if the set-uid copy of this program, DIR/setuid-probe, has root's rights when
-//       another user runs it; `ticks`, which grows by a byte every 10 ms; and, once DIR/ask exists, `answer`: the content of a
-//       file that was deleted at the beginning and is held open.
+/*
+ * The program in the sandboxes of the probe (packages/host/src/drivers/gvisor/probe.ts): static, with no dependencies.
+ *
+ *   runsc-probe DIR
+ *       Writes into DIR: `setuid`, which has "0" if the set-uid copy of this program, DIR/setuid-probe, has root's rights when
+ *       another user runs it; `ticks`, which grows by a byte every 10 ms; and, once DIR/ask exists, `answer`: the content of a
+ *       file that was deleted at the beginning and is held open.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

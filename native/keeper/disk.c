@@ -23,8 +23,10 @@ static int clone_file(const char *source, const char *destination, int *clone) {
   return failed;
 }
 
-// For a paused machine. Nothing writes to its disk, so all data is on the device after syncfs, and the first mount of the
-// clone replays the journal. FIFREEZE would wait for RCU grace periods, 30 to 150 ms of the pause.
+/*
+ * For a paused machine. Nothing writes to its disk, so all data is on the device after syncfs, and the first mount of the
+ * clone replays the journal. FIFREEZE would wait for RCU grace periods, 30 to 150 ms of the pause.
+ */
 int disk_sync_clone(int mount_fd, const char *disk, const char *destination, int *clone, long *clone_us) {
   if (syncfs(mount_fd)) return complain("syncing the disk"), -1;
   long began = now_us();

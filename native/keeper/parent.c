@@ -14,11 +14,13 @@
 
 #include "report.h"
 
-// Scheduling of the sandbox and all processes that it starts. Without it a machine is only slower.
-// SCHED_BATCH: a process that is woken does not preempt the process that woke it. With systrap a process of the guest calls mmap
-// and the like for the sentry, then reports the result in a loop until the sentry waits for it; if it preempted the sentry, it
-// kept the CPU until the next tick. Timer slack: the sentry's Go runtime sleeps as briefly as 20 us and systrap 1 ms, only to
-// check for work. A timer of the guest may be late by the slack.
+/*
+ * Scheduling of the sandbox and all processes that it starts. Without it a machine is only slower.
+ * SCHED_BATCH: a process that is woken does not preempt the process that woke it. With systrap a process of the guest calls mmap
+ * and the like for the sentry, then reports the result in a loop until the sentry waits for it; if it preempted the sentry, it
+ * kept the CPU until the next tick. Timer slack: the sentry's Go runtime sleeps as briefly as 20 us and systrap 1 ms, only to
+ * check for work. A timer of the guest may be late by the slack.
+ */
 #define TIMER_SLACK_NS 1000000UL
 static void yield_to_others(void) {
   struct sched_param none = {0};
@@ -71,7 +73,7 @@ static int write_line(const char *path, const char *format, int first, int secon
   return rename(temporary, path);
 }
 
-// The background part: detached from the service's terminal and signals, so that the service's death does not reach the machine.
+/* The background part: detached from the service's terminal and signals, so that the service's death does not reach the machine. */
 static int stay(int report, const char *pid_file, const char *exit_file, const char *out_file, char **command_line) {
   setsid();
   signal(SIGHUP, SIG_IGN);
@@ -84,7 +86,7 @@ static int stay(int report, const char *pid_file, const char *exit_file, const c
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   pid_t command = write_line(pid_file, "%d\n", getpid(), 0) ? -1 : start(out_file, command_line);
   if (command < 0) return 1;
-  // The gofer exits with 0 once its sentry is gone, and may be reaped first: report the first process that ended otherwise.
+  /* The gofer exits with 0 once its sentry is gone, and may be reaped first: report the first process that ended otherwise. */
   pid_t ended = 0;
   int reported = 0;
   for (;;) {

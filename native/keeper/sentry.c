@@ -14,7 +14,7 @@
 #define REPLY_MAX 65536
 #define CALL_TIMEOUT_S 300
 
-// Sends one request and reads one reply, {"success":true,"err":"","result":…}, into `reply`.
+/* Sends one request and reads one reply, {"success":true,"err":"","result":…}, into `reply`. */
 static int call(const char *socket_path, const char *request, const int *fds, int fd_count, char *reply) {
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -77,8 +77,10 @@ int sentry_method(const char *socket_path, const char *name, const char *argumen
   return call(socket_path, request, NULL, 0, reply);
 }
 
-// The request of `runsc checkpoint`. Older sentries know only the first of the two names for pages of zeros, newer ones only
-// the second; both ignore unknown names.
+/*
+ * The request of `runsc checkpoint`. Older sentries know only the first of the two names for pages of zeros, newer ones only
+ * the second; both ignore unknown names.
+ */
 #define CHECKPOINT_REQUEST(without_zeros)                                                                      \
   "{\"method\":\"containerManager.Checkpoint\",\"arg\":{\"key\":null,\"metadata\":{\"compression\":\"none\"}," \
   "\"MemoryFileSaveOpts\":{\"ExcludeCommittedZeroPages\":" without_zeros                                       \

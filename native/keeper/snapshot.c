@@ -39,7 +39,7 @@ static int sync_directory(const char *path) {
 }
 
 static int open_images(const char *image_dir, int flags, int *images) {
-  // In the order of `runsc checkpoint`: kernel state, page metadata, pages.
+  /* In the order of `runsc checkpoint`: kernel state, page metadata, pages. */
   const char *names[3] = {"checkpoint.img", "pages_meta.img", "pages.img"};
   char path[4096];
   for (int i = 0; i < 3; i++) {
@@ -50,7 +50,7 @@ static int open_images(const char *image_dir, int flags, int *images) {
   return 0;
 }
 
-// Detaches from the service first: if the service dies, and its pipe with it, this process still resumes the machine.
+/* Detaches from the service first: if the service dies, and its pipe with it, this process still resumes the machine. */
 static int pause_machine(const char *socket_path, const char *marker) {
   setsid();
   signal(SIGPIPE, SIG_IGN);
@@ -94,13 +94,15 @@ int snapshot(int argc, char **argv) {
   if (mount_fd < 0) return complain("mount point"), 1;
   int images[3];
   if (open_images(image_dir, O_RDWR | O_CREAT | O_TRUNC, images)) return 1;
-  // Write most of the dirty pages before the pause.
+  /* Write most of the dirty pages before the pause. */
   if (syncfs(mount_fd)) complain("syncing the disk");
   struct disk_clone disk_clone = {.mount_fd = mount_fd, .disk = argv[3], .destination = argv[4], .clone = -1};
   long paused_at = now_us();
   if (pause_machine(socket_path, marker)) return 1;
-  // The sentry holds no dirty pages of the disk (its bind mounts are shared) and no program runs, so the disk can be cloned
-  // while the memory is saved.
+  /*
+   * The sentry holds no dirty pages of the disk (its bind mounts are shared) and no program runs, so the disk can be cloned
+   * while the memory is saved.
+   */
   long began = now_us();
   int failed = pthread_create(&disk_clone.thread, NULL, clone_disk, &disk_clone);
   if (failed) {

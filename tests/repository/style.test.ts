@@ -69,6 +69,13 @@ const leftBehind = (files: readonly SourceFile[]): string[] =>
     ].map((match) => `${file.path}: ${match[1] ?? ""}`),
   );
 
+/** Comments in C are block comments: with strings and characters left out, nothing begins with two slashes. */
+const lineComments = (files: readonly SourceFile[]): string[] =>
+  files
+    .filter(({ path }) => /\.[ch]$/.test(path))
+    .filter(({ text }) => text.replaceAll(/"(?:\\.|[^"\\\n])*"|\/\*[\s\S]*?\*\//g, "").includes("//"))
+    .map(({ path }) => `${path} has comments of the form //; write /* */`);
+
 const code = sourceFiles([".ts", ".tsx", ".mjs", ".c", ".h", ".sh", ".py"]);
 const paths = repositoryPaths();
 
@@ -100,5 +107,10 @@ describe("source", () => {
   test("leaves no focused, skipped or unfinished test and no debugger", () => {
     expect(leftBehind(code)).toEqual([]);
     expect(leftBehind([{ path: "x.ts", text: "test.only(" }])).toHaveLength(1);
+  });
+  test("has one form of comments in C", () => {
+    expect(lineComments(code)).toEqual([]);
+    const url = { path: "a.c", text: 'open("http://x"); /* see http://y */' };
+    expect(lineComments([url, { path: "x.h", text: "int a; // b" }])).toHaveLength(1);
   });
 });

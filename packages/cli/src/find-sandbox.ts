@@ -1,11 +1,10 @@
+import { isCheckpointId, isSandboxId } from "@cloche/protocol";
 import type { Cloche, Sandbox } from "@cloche/sdk";
 import { NotFoundError } from "./exit-codes.ts";
 
-const wholeId = /^sbx-[a-z0-9]{20}$/;
-
 /** Finds a sandbox by its id, its name or the beginning of its id. The word must match only one sandbox. */
 export async function findSandbox(cloche: Cloche, nameOrId: string, signal: AbortSignal): Promise<Sandbox> {
-  if (wholeId.test(nameOrId)) return cloche.get(nameOrId, { signal });
+  if (isSandboxId(nameOrId)) return cloche.get(nameOrId, { signal });
   const matching = async (
     name: string | undefined,
     fits: (sandbox: Sandbox) => boolean,
@@ -33,7 +32,7 @@ export async function findCheckpoint(
   nameOrId: string,
   signal: AbortSignal,
 ): Promise<string> {
-  if (/^ckpt-[a-z0-9]{20}$/.test(nameOrId)) return nameOrId;
+  if (isCheckpointId(nameOrId)) return nameOrId;
   const found = (await sandbox.checkpoints.list({ signal })).filter(({ name }) => name === nameOrId);
   if (found.length === 1 && found[0] !== undefined) return found[0].id;
   if (found.length === 0) {

@@ -1,7 +1,6 @@
+import { isSandboxId } from "@cloche/protocol";
 import type { Cloche, Sandbox } from "@cloche/sdk";
 import { ToolError } from "./errors.ts";
-
-export const isSandboxId = (nameOrId: string): boolean => /^sbx-[a-z0-9]{20}$/.test(nameOrId);
 
 /** Finds a sandbox by its id or its name, which only one sandbox may have. Throws `not_found` if there is none. */
 export async function findSandbox(cloche: Cloche, nameOrId: string, signal: AbortSignal): Promise<Sandbox> {

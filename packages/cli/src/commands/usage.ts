@@ -1,3 +1,4 @@
+import { isSandboxId } from "@cloche/protocol";
 import type { SandboxUsage } from "@cloche/sdk";
 import { InvalidArgumentError, Option } from "commander";
 import { present, seconds } from "../options.ts";
@@ -32,9 +33,7 @@ export function addUsageCommand(registry: Registry): void {
         const { gateway } = run.cloche;
         // The id of one that is deleted finds no sandbox any more, but its usage.
         const sandboxId =
-          nameOrId === undefined || /^sbx-[a-z0-9]{20}$/.test(nameOrId)
-            ? nameOrId
-            : (await run.sandbox(nameOrId)).id;
+          nameOrId === undefined || isSandboxId(nameOrId) ? nameOrId : (await run.sandbox(nameOrId)).id;
         const request = present({ sandbox_id: sandboxId, from: options.from, to: options.to });
         const usage: SandboxUsage[] = [];
         let page = await gateway.getUsage(request, { signal: run.signal });

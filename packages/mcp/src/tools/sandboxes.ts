@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isSandboxId } from "../find-sandbox.ts";
+import { isSandboxId } from "@cloche/protocol";
 import { mcpLimits } from "../limits.ts";
 import { checkpointField, envField, present, sandboxField, tool, type Tool } from "../tool.ts";
 import { recordOf, runningRecord, sandboxRecord } from "./sandbox-record.ts";
