@@ -299,7 +299,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     hasServed ||= fleet.isSynced;
     // While all hosts of a cluster are away, the gateway still answers calls that need no host.
     if (!(fleet.isCluster ? hasServed : fleet.isSynced))
-      throw new ClocheError("unavailable", `${silent} told of its machines yet`);
+      throw new ClocheError("unavailable", `${silent} reported its machines yet`);
   }
 
   async function routesDelivered(): Promise<void> {

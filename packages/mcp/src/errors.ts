@@ -10,8 +10,8 @@ const remedies: Partial<Record<string, string>> = {
   not_found: "list_sandboxes, list_checkpoints, list_processes and list_services name what there is",
   unauthenticated:
     "the API key of this MCP server is not valid; ask the person who set it up for a new CLOCHE_API_KEY",
-  unavailable: "get_sandbox tells its state; resume_sandbox wakes a suspended sandbox, then try again",
-  failed_precondition: "get_sandbox tells the sandbox's state",
+  unavailable: "get_sandbox shows its state; resume_sandbox wakes a suspended sandbox, then try again",
+  failed_precondition: "get_sandbox shows the sandbox's state",
   deadline_exceeded: "it may still go on; ask again, or wait longer",
 };
 

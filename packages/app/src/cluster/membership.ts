@@ -75,7 +75,7 @@ export async function installationOf({
   } catch (cause) {
     const { code, rawMessage } = ConnectError.from(cause);
     if (code === Code.Unimplemented) return undefined;
-    throw new ClocheError("unavailable", `no gateway said which cluster this is: ${rawMessage}`, { cause });
+    throw new ClocheError("unavailable", `no gateway named its cluster: ${rawMessage}`, { cause });
   }
 }
 

@@ -76,7 +76,7 @@ function systemInit(template: string, arch: VmArch, agentRoot: AgentRoot): strin
   };
   return template.replace(/@([A-Z_]+)@/g, (_, name: string) => {
     const value = values[name];
-    if (value === undefined) throw new Error(`system-init.sh asks for ${name}, which nobody gives`);
+    if (value === undefined) throw new Error(`system-init.sh needs ${name}, which is not set`);
     return value;
   });
 }

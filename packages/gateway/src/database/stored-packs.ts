@@ -30,7 +30,7 @@ export async function requireNamed(tx: Transaction<Schema>, packs: readonly Stor
   }
   const lost = packs.find(({ id }) => !named.has(id));
   if (lost !== undefined)
-    throw new ClocheError("failed_precondition", `pack ${lost.id} is named by nobody any more`);
+    throw new ClocheError("failed_precondition", `pack ${lost.id} is not named any more`);
 }
 
 export async function addPacks(

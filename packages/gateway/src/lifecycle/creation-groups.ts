@@ -60,7 +60,7 @@ export class CreationGroups {
         if ((await this.#operations.ofGroup(group)).length === 0) this.onEnded(group);
       })
       .catch((err: unknown) =>
-        this.#log.debug({ err, sandbox_id: sandboxId }, "its group is looked at later"),
+        this.#log.debug({ err, sandbox_id: sandboxId }, "check of its group postponed"),
       );
   }
 

@@ -307,7 +307,7 @@ export class CheckpointCatalogue {
       if (!info.visible || info.deleted || this.#stopping.signal.aborted) continue;
       await this.find(info.team_id, info.id).catch((error: unknown) => {
         if (ClocheError.from(error).code !== "not_found")
-          this.#options.log.warn({ err: error, checkpoint_id: info.id }, "a checkpoint was not looked up");
+          this.#options.log.warn({ err: error, checkpoint_id: info.id }, "lookup of a checkpoint failed");
       });
     }
   }

@@ -148,7 +148,10 @@ export class HostLease implements FencedLease {
     if (machines === 0) return guard.end();
     if (untilMs !== undefined) await guard.until(untilMs);
     else if (isHeld)
-      log.warn({}, "no gateway heard that this host leaves: its machines are frozen when its lease is over");
+      log.warn(
+        {},
+        "no gateway took the notice that this host leaves: its machines are frozen when its lease expires",
+      );
     guard.close();
   }
 

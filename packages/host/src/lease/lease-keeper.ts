@@ -148,7 +148,7 @@ export class LeaseKeeper {
     if (wasRefused && !answer.wasLost)
       log.error(
         { host_id: description.hostId },
-        "somebody registered as this host: should it go on, two computers have the same CLOCHE_NODE_ID",
+        "another process registered as this host: if it repeats, two computers have the same CLOCHE_NODE_ID",
       );
     registered(term, answer.wasLost);
     return Math.max(0, sentMs + answer.renewEveryMs - bootMs());

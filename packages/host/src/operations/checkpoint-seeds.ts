@@ -11,7 +11,7 @@ export function checkpointSeeds(checkpoints: CheckpointCatalogue): CheckpointSee
       if (!info.visible)
         throw new ClocheError(
           "failed_precondition",
-          `checkpoint_id: ${checkpointId} is not yet visible in storage; POST /v1/checkpoint/wait tells when it is`,
+          `checkpoint_id: ${checkpointId} is not yet visible in storage; POST /v1/checkpoint/wait answers when it is`,
         );
       requireRuntime(info, spec.runtime);
       const leased = await checkpoints.lease(spec.teamId, checkpointId);

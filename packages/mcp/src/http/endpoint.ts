@@ -224,7 +224,7 @@ class Door implements McpEndpoint {
   #refuse(response: ServerResponse, error: unknown): void {
     if (!(error instanceof Refusal)) this.#reportFailure(error);
     const { status, message, headers } =
-      error instanceof Refusal ? error : new Refusal(500, "internal error; the service's log tells more");
+      error instanceof Refusal ? error : new Refusal(500, "internal error; see the service's log");
     if (response.headersSent) return void response.destroy();
     // The body was not read, so the connection cannot be used again.
     response.writeHead(status, { ...headers, "content-type": "application/json", connection: "close" });

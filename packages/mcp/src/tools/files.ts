@@ -62,7 +62,7 @@ const readFile = tool({
     const options = { ...(size > 0 && range), signal: call.signal };
     const { bytes, more } = await readBounded(await sandbox.files.readStream(path, options), max_bytes);
     if (more && size === 0)
-      throw new ToolError(`${path} tells no size and has more than ${max_bytes} bytes; read it with exec`);
+      throw new ToolError(`${path} has no size and has more than ${max_bytes} bytes; read it with exec`);
     const piece =
       encoding === "utf8"
         ? textOf(bytes)

@@ -177,7 +177,7 @@ const signalProcess = tool({
   title: "Signal a process",
   description:
     "Sends a signal to a process and its group: SIGINT as Ctrl-C, SIGTERM to end it, SIGKILL where it does not listen. " +
-    "wait_for_process tells when it has ended.",
+    "wait_for_process answers when it has ended.",
   effect: "destroys",
   input: z.object({
     sandbox: sandboxField,

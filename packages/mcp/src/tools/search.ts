@@ -82,4 +82,4 @@ function matchOf(line: string): Match[] {
   return [{ path: line.slice(0, nul), line: Number(line.slice(nul + 1, colon)), text: cut }];
 }
 
-const grepError = (text: string): string => `the search failed: ${text.trim() || "grep told no reason"}`;
+const grepError = (text: string): string => `the search failed: ${text.trim() || "grep gave no reason"}`;
