@@ -9,8 +9,8 @@ import { Vm } from "../packages/host/src/drivers/qemu/vm.ts";
 import { type Lab, openLab, runIn } from "../tests/host/qemu-lab.ts";
 import type { Cell } from "./runner.ts";
 
-const RESOURCES = { cpus: 1, memoryMb: 512, diskMb: 1_024 };
-const BOOT_TIMEOUT_MS = 900_000;
+const resources = { cpus: 1, memoryMb: 512, diskMb: 1_024 };
+const bootTimeoutMs = 900_000;
 
 export interface QemuBench {
   readonly lab: Lab;
@@ -20,7 +20,7 @@ export interface QemuBench {
 
 export async function openQemuBench(): Promise<QemuBench> {
   const lab = await openLab("bench");
-  const driver = lab.driver({ makeReadyFor: RESOURCES });
+  const driver = lab.driver({ makeReadyFor: resources });
   await driver.start();
   await driver.stop();
   return { lab, how: lab.platform.accelerator === "kvm" ? "KVM" : "emulated", close: () => lab.close() };
@@ -45,7 +45,7 @@ export function bootCell({ lab, how }: QemuBench, samples: number): Cell {
   };
   const restore = () =>
     timed(async (files) => {
-      await firstCommand(await driver.create(files, RESOURCES));
+      await firstCommand(await driver.create(files, resources));
       return () => driver.destroy(files);
     });
   const boot = () =>
@@ -74,13 +74,13 @@ function bootCold(lab: Lab, files: MachineFiles): Promise<Vm> {
     native: lab.native,
     agentPort: defaults.agentPort,
     log: silentLog,
-    bootTimeoutMs: BOOT_TIMEOUT_MS,
-    restoreTimeoutMs: BOOT_TIMEOUT_MS,
+    bootTimeoutMs,
+    restoreTimeoutMs: bootTimeoutMs,
   };
-  const shape = shapeOf(RESOURCES, availableParallelism());
+  const shape = shapeOf(resources, availableParallelism());
   return Vm.start(environment, files, {
     shape,
-    cpus: RESOURCES.cpus,
+    cpus: resources.cpus,
     bootedFrom: bootedFrom(lab.platform),
     bootConfig: { port: defaults.agentPort, diskPath: "/mnt/disk" },
   });

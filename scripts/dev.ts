@@ -4,7 +4,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { watch } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-const SETTLE_MS = 300;
+const settleMs = 300;
 const root = fileURLToPath(new URL("..", import.meta.url));
 const watched = ["packages", "native", "spec"];
 const concerns = /\.(ts|c|h|proto|yaml|json)$/;
@@ -42,7 +42,7 @@ for (const folder of watched)
     if (stopping || name === null || !concerns.test(name) || /\.test\.ts$|node_modules|\/gen\//.test(file))
       return;
     clearTimeout(timer);
-    timer = setTimeout(restart, SETTLE_MS, file);
+    timer = setTimeout(restart, settleMs, file);
   });
 for (const signal of ["SIGINT", "SIGTERM"] as const)
   process.on(signal, () => {

@@ -13,10 +13,10 @@ import { dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { buildArtifacts } from "@cloche/artifacts";
 import { agentBuild } from "../../packages/app/src/agent-build.ts";
-import { DEBIAN_SUITE } from "../../packages/artifacts/src/apt/debian-mirror.ts";
+import { debianSuite } from "../../packages/artifacts/src/apt/debian-mirror.ts";
 import { debianSources } from "../../packages/artifacts/src/apt/private-apt.ts";
 import { obtainArtifact } from "../../packages/artifacts/src/store/store.ts";
-import { DIES_WITH_US, run } from "../../packages/base/src/commands/run.ts";
+import { diesWithUs, run } from "../../packages/base/src/commands/run.ts";
 import {
   ARTIFACTS_DIR,
   checkout,
@@ -77,7 +77,7 @@ async function pack(folder: string, file: string): Promise<void> {
 
 /** Kept in the cache: the same archive until it is removed there, whatever the mirror has. */
 async function debianArchive(): Promise<string> {
-  const inputs = { suite: DEBIAN_SUITE, packages: DEBIAN_PACKAGES, architecture: process.arch, recipe: 1 };
+  const inputs = { suite: debianSuite, packages: DEBIAN_PACKAGES, architecture: process.arch, recipe: 1 };
   const artifact = await obtainArtifact(
     values.cache,
     {
@@ -92,14 +92,14 @@ async function debianArchive(): Promise<string> {
         );
         await run(
           [
-            ...DIES_WITH_US,
+            ...diesWithUs,
             "mmdebstrap",
             "--variant=minbase",
             "--skip=output/dev",
             `--include=${DEBIAN_PACKAGES.join(",")}`,
             ...unused,
             ...hooks,
-            DEBIAN_SUITE,
+            debianSuite,
             join(dir, "root.tar"),
             ...(await debianSources()),
           ],

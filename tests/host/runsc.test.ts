@@ -21,8 +21,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import { changes } from "../../packages/artifacts/src/gvisor/runsc-changes.ts";
 import { obtainRunsc } from "../../packages/artifacts/src/gvisor/runsc.ts";
 import {
-  EXPECTED_SHA256,
-  PINNED,
+  expectedSha256,
+  pinnedModule,
   readManifest,
   sha256Of,
 } from "../../packages/artifacts/src/gvisor/runsc-build.ts";
@@ -150,8 +150,8 @@ describe("the build", () => {
     copyFileSync(fixture("fake-go.sh"), join(tools, "go"));
     chmodSync(join(tools, "go"), 0o755);
     copyFileSync(says, join(tools, "program"));
-    writeFileSync(join(tools, "sum"), PINNED.sum);
-    writeFileSync(join(tools, "version"), PINNED.toolchain);
+    writeFileSync(join(tools, "sum"), pinnedModule.sum);
+    writeFileSync(join(tools, "version"), pinnedModule.toolchain);
   });
   const path = (): string => `${tools}:/usr/bin:/bin`;
   const obtain = () => obtainRunsc(cache, undefined, () => undefined, path());
@@ -165,15 +165,18 @@ describe("the build", () => {
 
   test("leaves the program and what it was made of, and nothing of Go", async () => {
     const runsc = await obtain();
-    expect(runsc).toMatchObject({ version: PINNED.version, released: new Date("2026-09-05T00:00:00Z") });
+    expect(runsc).toMatchObject({
+      version: pinnedModule.version,
+      released: new Date("2026-09-05T00:00:00Z"),
+    });
     const [name = ""] = names();
     expect(names()).toHaveLength(1);
     expect(readdirSync(join(cache, name)).toSorted()).toEqual(["manifest.json", "runsc"]);
     const manifest = await readManifest(join(cache, name));
     expect(manifest).toMatchObject({
-      module: `${PINNED.module}@${PINNED.moduleVersion}`,
-      version: PINNED.version,
-      go: PINNED.toolchain,
+      module: `${pinnedModule.module}@${pinnedModule.moduleVersion}`,
+      version: pinnedModule.version,
+      go: pinnedModule.toolchain,
       sha256: await sha256Of(says),
     });
     await obtain();
@@ -192,7 +195,7 @@ describe("the build", () => {
     const lines = readFileSync(join(tools, "environment"), "utf8").split("\n");
     for (const line of [
       "GOFLAGS=-modcacherw",
-      `GOTOOLCHAIN=${PINNED.toolchain}`,
+      `GOTOOLCHAIN=${pinnedModule.toolchain}`,
       "CGO_ENABLED=0",
       "GOAMD64=v1",
       "GOENV=off",
@@ -272,7 +275,7 @@ describe("the build", () => {
       return { code, last: Buffer.concat(chunks).toString().trim().split("\n").at(-1) };
     });
     const [a, b] = await Promise.all(answers);
-    expect(a).toMatchObject({ code: 0, last: expect.stringContaining(PINNED.version) });
+    expect(a).toMatchObject({ code: 0, last: expect.stringContaining(pinnedModule.version) });
     expect(b).toEqual(a);
     expect(builds()).toBe(1);
   });
@@ -301,7 +304,7 @@ describe("the runsc of this machine", () => {
   test("is byte for byte the one that was built elsewhere", async () => {
     const manifest = await readManifest(join(program, ".."));
     expect(await sha256Of(program)).toBe(manifest.sha256);
-    const expected = EXPECTED_SHA256[process.arch];
+    const expected = expectedSha256[process.arch];
     if (expected !== undefined) expect(manifest).toMatchObject({ sha256: expected, as_expected: true });
   });
 

@@ -10,7 +10,7 @@ import { run } from "@cloche/base/run";
 import type { NetworkLease } from "../../packages/host/src/drivers/network-slots.ts";
 import type { VmEnvironment } from "../../packages/host/src/drivers/qemu/environment.ts";
 import { prepareTap } from "../../packages/host/src/drivers/qemu/tap.ts";
-import { CONNECTIONS_PER_SLOT_MAX } from "../../packages/host/src/network/rules.ts";
+import { connectionsPerSlotMax } from "../../packages/host/src/network/rules.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { type Lab, openLab } from "./lab.ts";
 
@@ -50,8 +50,8 @@ it("bounds the entries of a guest's connections, and makes no neighbours of addr
   expect(Number(left), "frames that left the guest").toBe(FRAMES + 100);
 
   const entries = Number(await inSlot("cat", "/proc/sys/net/netfilter/nf_conntrack_count"));
-  expect(entries).toBeGreaterThan(CONNECTIONS_PER_SLOT_MAX);
-  expect(entries).toBeLessThanOrEqual(2 * CONNECTIONS_PER_SLOT_MAX);
+  expect(entries).toBeGreaterThan(connectionsPerSlotMax);
+  expect(entries).toBeLessThanOrEqual(2 * connectionsPerSlotMax);
   const neighbours = (await inSlot("ip", "-o", "neigh", "show", "dev", tap)).trim().split("\n");
   expect(neighbours).toEqual([expect.stringContaining(`${guestAddress} lladdr ${guestMac} PERMANENT`)]);
   guest.stdin.end();

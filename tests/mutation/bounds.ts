@@ -50,7 +50,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "a start does not wait for machines that hang",
     file: "packages/host/src/operations/recovery.ts",
-    find: "await Promise.race([finished, clock.sleep(PATIENCE_MS, inTime.signal).catch(() => undefined)]);",
+    find: "await Promise.race([finished, clock.sleep(patienceLimitMs, inTime.signal).catch(() => undefined)]);",
     replace: "await finished;",
     project: "unit",
     test: "packages/host/src/operations/hanging-machines.test.ts",
@@ -427,7 +427,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "an agent cannot keep the host busy with what belongs to no answer",
     file: "packages/host/src/agent-calls/whole-answer.ts",
-    find: "if (received > 2 * bytes + AROUND_BYTES_MAX)",
+    find: "if (received > 2 * bytes + aroundBytesMax)",
     replace: "if (received < 0)",
     project: "unit",
     test: "packages/host/src/agent-calls/whole-answer.test.ts",
@@ -509,7 +509,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "a machine that is held goes on whatever happens",
     file: "packages/host/src/drivers/gvisor/unit.ts",
-    find: 'await keep("resume", RESUME_DEADLINE_MS)',
+    find: 'await keep("resume", resumeDeadlineMs)',
     replace: "await Promise.resolve()",
     project: "host",
     test: "tests/host/held-machines.test.ts",
@@ -528,7 +528,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "more than the keeper tells of a machine's end",
     file: "packages/host/src/drivers/gvisor/watch/exit-watch.ts",
-    find: "this.#timer ??= setInterval(() => this.#checkAll(), CHECK_EVERY_MS).unref();",
+    find: "this.#timer ??= setInterval(() => this.#checkAll(), checkEveryMs).unref();",
     replace: "",
     project: "host",
     test: "tests/host/hangs.test.ts",

@@ -409,8 +409,8 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "an instruction that is not known makes another class of CPU",
     file: "packages/host/src/suspended/cpu-class.ts",
-    find: '.filter((flag) => flag !== "" && !KERNELS_OWN.has(flag))',
-    replace: '.filter((flag) => flag === "avx2" && !KERNELS_OWN.has(flag))',
+    find: '.filter((flag) => flag !== "" && !kernelsOwn.has(flag))',
+    replace: '.filter((flag) => flag === "avx2" && !kernelsOwn.has(flag))',
     project: "unit",
     test: "packages/host/src/suspended/cpu-class.test.ts",
     named: "not known here",
@@ -453,8 +453,8 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "uploads of images are few at once",
     file: "packages/host/src/operations/image-uploads.ts",
-    find: "const UPLOADS_AT_ONCE = 2;",
-    replace: "const UPLOADS_AT_ONCE = 64;",
+    find: "const uploadsAtOnce = 2;",
+    replace: "const uploadsAtOnce = 64;",
     ...uploads,
     named: "no more than two",
   },

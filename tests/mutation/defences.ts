@@ -106,8 +106,8 @@ export const defences: readonly Defence[] = [
   {
     what: "a disk's setuid programs and devices are dead on the host",
     file: "packages/host/src/disk/disk.ts",
-    find: "const MOUNT_FLAGS = MS_NOSUID | MS_NODEV | MS_NOATIME;",
-    replace: "const MOUNT_FLAGS = MS_NOATIME; void MS_NOSUID; void MS_NODEV;",
+    find: "const mountFlags = msNosuid | msNodev | msNoatime;",
+    replace: "const mountFlags = msNoatime; void msNosuid; void msNodev;",
     project: "host",
     test: "tests/host/disk.test.ts",
     named: "setuid",
@@ -183,7 +183,7 @@ export const defences: readonly Defence[] = [
   {
     what: "what needs space is refused while the pool is full",
     file: "packages/host/src/pool/reserve.ts",
-    find: "if (bavail * bsize >= RESERVE_BYTES) continue;",
+    find: "if (bavail * bsize >= reserveBytes) continue;",
     replace: "if (bavail * bsize >= 0) continue;",
     project: "host",
     test: "tests/host/host-faults.test.ts",
@@ -233,8 +233,8 @@ export const defences: readonly Defence[] = [
   {
     what: "a sandbox that spins is held to its processors",
     file: "packages/host/src/drivers/cgroup.ts",
-    find: "Math.max(1_000, Math.round(cpus * CPU_PERIOD_US))",
-    replace: "Math.max(1_000, Math.round(8 * cpus * CPU_PERIOD_US))",
+    find: "Math.max(1_000, Math.round(cpus * cpuPeriodUs))",
+    replace: "Math.max(1_000, Math.round(8 * cpus * cpuPeriodUs))",
     project: "e2e",
     test: "tests/e2e/cpu.test.ts",
     heavy: true,
@@ -385,7 +385,7 @@ export const defences: readonly Defence[] = [
   {
     what: "no private address is passed on from a name server",
     file: "packages/host/src/network/slot-egress.ts",
-    find: "!isSpecial(address, [...SPECIAL_RANGES, this.#subnet.cidr])",
+    find: "!isSpecial(address, [...specialRanges, this.#subnet.cidr])",
     replace: "!isSpecial(address, [])",
     project: "host",
     test: "tests/host/network.test.ts",
@@ -459,8 +459,8 @@ export const defences: readonly Defence[] = [
   {
     what: "a sandbox that lost its memory says so, whatever was cut off",
     file: "packages/host/src/operations/start-machine.ts",
-    find: 'await machines.move(id, "started", { errorMessage }, DURABLE);',
-    replace: 'await machines.move(id, "started", { errorMessage: "" }, DURABLE);',
+    find: 'await machines.move(id, "started", { errorMessage }, durableChange);',
+    replace: 'await machines.move(id, "started", { errorMessage: "" }, durableChange);',
     project: "unit",
     test: "packages/host/src/operations/faults.test.ts",
     named: "resume without its memory",
@@ -582,8 +582,8 @@ export const defences: readonly Defence[] = [
   {
     what: "nothing of the service's environment is beside a sandbox",
     file: "packages/host/src/sys/native.ts",
-    find: 'env: { PATH: SYSTEM_PATH, LC_ALL: "C",',
-    replace: 'env: { ...process.env, PATH: SYSTEM_PATH, LC_ALL: "C",',
+    find: 'env: { PATH: systemPath, LC_ALL: "C",',
+    replace: 'env: { ...process.env, PATH: systemPath, LC_ALL: "C",',
     project: "host",
     test: "tests/host/machines.test.ts",
     named: "nothing of the service's environment",

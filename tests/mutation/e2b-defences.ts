@@ -132,8 +132,8 @@ export const e2bDefences: readonly Defence[] = [
   {
     what: "a few sandboxes do not fill the host's table of connections",
     file: "packages/host/src/network/rules.ts",
-    find: "CONNECTIONS_PER_SLOT_MAX = 1_200",
-    replace: "CONNECTIONS_PER_SLOT_MAX = 8_192",
+    find: "connectionsPerSlotMax = 1_200",
+    replace: "connectionsPerSlotMax = 8_192",
     project: "unit",
     test: "packages/host/src/network/rules.test.ts",
     named: "size of the host's table",

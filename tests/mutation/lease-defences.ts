@@ -18,7 +18,7 @@ export const leaseDefences: readonly Defence[] = [
   {
     what: "machines stand still before a gateway may start them elsewhere",
     file: "packages/host/src/lease/lease-keeper.ts",
-    find: "Math.max(0, validMs - FREEZE_EARLY_MS)",
+    find: "Math.max(0, validMs - freezeEarlyMs)",
     replace: "validMs",
     ...keeper,
     named: "every 5 s",
@@ -66,8 +66,8 @@ export const leaseDefences: readonly Defence[] = [
   {
     what: "a machine that dozed dozes on when the lease is held again",
     file: "packages/host/src/drivers/cgroup.ts",
-    find: 'const isolated = this.#file("freezer", join(ISOLATED, DOZING));',
-    replace: 'const isolated = this.#file("freezer", ISOLATED);',
+    find: 'const isolated = this.#file("freezer", join(isolatedState, dozing));',
+    replace: 'const isolated = this.#file("freezer", isolatedState);',
     ...guard,
     named: "leaves asleep",
   },

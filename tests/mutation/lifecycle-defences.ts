@@ -122,8 +122,8 @@ export const lifecycleDefences: readonly Defence[] = [
   {
     what: "samples of many machines take a bounded memory",
     file: "packages/host/src/samples/machine-samples.ts",
-    find: "history.keep(atMs - KEPT_MS + SAMPLE_EVERY_MS, runsMax - 1);",
-    replace: "history.keep(atMs - KEPT_MS + SAMPLE_EVERY_MS, RUNS_MAX + 0 * runsMax);",
+    find: "history.keep(atMs - keptMs + sampleEveryMs, runsMax - 1);",
+    replace: "history.keep(atMs - keptMs + sampleEveryMs, keptRunsMax + 0 * runsMax);",
     project: "unit",
     test: "packages/host/src/samples/machine-samples.test.ts",
     named: "bounded, however many",

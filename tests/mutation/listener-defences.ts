@@ -482,7 +482,7 @@ export const listenerDefences: readonly Defence[] = [
   {
     what: "new keys of a TLS connection are counted",
     file: "packages/base/src/listeners/handshake-messages.ts",
-    find: "if (messages === MESSAGES_MAX)",
+    find: "if (messages === messagesMax)",
     replace: "if (messages === Infinity)",
     project: "unit",
     test: "packages/base/src/listeners/handshake-messages.test.ts",

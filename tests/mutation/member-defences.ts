@@ -137,8 +137,8 @@ export const memberDefences: readonly Defence[] = [
   {
     what: "a host reports a bounded number of machines",
     file: "packages/gateway/src/hosts/host-reports.ts",
-    find: "if (weight > WEIGHT_MAX)",
-    replace: "if (weight > WEIGHT_MAX * 1e9)",
+    find: "if (weight > weightMax)",
+    replace: "if (weight > weightMax * 1e9)",
     ...reports,
     named: "take a bounded part of the memory",
   },
@@ -153,7 +153,7 @@ export const memberDefences: readonly Defence[] = [
   {
     what: "a host's refusal is cut",
     file: "packages/gateway/src/hosts/host-reports.ts",
-    find: "message.slice(0, MESSAGE_MAX)",
+    find: "message.slice(0, messageMax)",
     replace: "message",
     ...reports,
     named: "puts no refusal of megabytes",
@@ -170,7 +170,7 @@ export const memberDefences: readonly Defence[] = [
   {
     what: "a host's address can be used",
     file: "packages/gateway/src/hosts/registry-service.ts",
-    find: "address.length <= ADDRESS_LENGTH_MAX && isAddress(address)",
+    find: "address.length <= addressLengthMax && isAddress(address)",
     replace: 'address !== ""',
     project: "unit",
     test: "packages/gateway/src/hosts/host-directory.test.ts",
@@ -179,8 +179,8 @@ export const memberDefences: readonly Defence[] = [
   {
     what: "an edge notes the use of no link that edges do not make",
     file: "packages/gateway/src/routes/route-service.ts",
-    find: "if (!FILE_LINK_ID.test(linkId) || expiresAtMs > needs.nowMs() + FILE_LINK_MS_MAX)",
-    replace: "if (sandboxId === FILE_LINK_ID.source + String(FILE_LINK_MS_MAX))",
+    find: "if (!fileLinkId.test(linkId) || expiresAtMs > needs.nowMs() + fileLinkMsMax)",
+    replace: "if (sandboxId === fileLinkId.source + String(fileLinkMsMax))",
     project: "unit",
     test: "packages/gateway/src/routes/route-service.test.ts",
     named: "notes the use of links that edges make",

@@ -10,8 +10,8 @@ export const podDefences: readonly Defence[] = [
   {
     what: "what outlives a pod leaves its cgroups in every tree",
     file,
-    find: `["sh", "-c", ENTER, "cloche-apart", ...groups, "--", ...argv]`,
-    replace: `["sh", "-c", ENTER, "cloche-apart", ...groups.slice(1), "--", ...argv]`,
+    find: `["sh", "-c", enter, "cloche-apart", ...groups, "--", ...argv]`,
+    replace: `["sh", "-c", enter, "cloche-apart", ...groups.slice(1), "--", ...argv]`,
     ...outlive,
   },
   {
@@ -24,8 +24,8 @@ export const podDefences: readonly Defence[] = [
   {
     what: "disks are mounted from the node's mounts, whose names a loop device keeps",
     file: "packages/host/src/sys/native.ts",
-    find: "return (this.#outliving ?? this).#callFor(OPERATION_MS, operation, ...args);",
-    replace: "return this.#callFor(OPERATION_MS, operation, ...args);",
+    find: "return (this.#outliving ?? this).#callFor(operationMs, operation, ...args);",
+    replace: "return this.#callFor(operationMs, operation, ...args);",
     project: "host",
     test: "tests/host/outlive.test.ts",
     named: "finds the file",

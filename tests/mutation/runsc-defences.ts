@@ -5,7 +5,7 @@ export const runscDefences: readonly Defence[] = [
   {
     what: "gVisor's sources have the pinned checksum",
     file: "packages/artifacts/src/gvisor/runsc-build.ts",
-    find: "if (sum !== PINNED.sum || dir === undefined)",
+    find: "if (sum !== pinnedModule.sum || dir === undefined)",
     replace: "if (dir === undefined)",
     project: "host",
     test: "tests/host/runsc.test.ts",
@@ -32,7 +32,7 @@ export const runscDefences: readonly Defence[] = [
   {
     what: "an old gVisor is refused",
     file: "packages/artifacts/src/gvisor/runsc-own.ts",
-    find: "if (dayText(version.released) < OLDEST_RELEASE)",
+    find: "if (dayText(version.released) < oldestRelease)",
     replace: "if (false)",
     project: "host",
     test: "tests/host/runsc.test.ts",
@@ -41,7 +41,7 @@ export const runscDefences: readonly Defence[] = [
   {
     what: "a gVisor of another architecture is refused by name",
     file: "packages/artifacts/src/gvisor/runsc-own.ts",
-    find: "if (MACHINES[machine] !== process.arch)",
+    find: "if (machines[machine] !== process.arch)",
     replace: "if (false)",
     project: "host",
     test: "tests/host/runsc.test.ts",
@@ -59,7 +59,7 @@ export const runscDefences: readonly Defence[] = [
   {
     what: "a killed build of gVisor takes its compilers with it",
     file: "packages/artifacts/src/gvisor/go-tools.ts",
-    find: "run([...DIES_WITH_US, program, ...args]",
+    find: "run([...diesWithUs, program, ...args]",
     replace: "run([program, ...args]",
     project: "host",
     test: "tests/host/runsc.test.ts",
@@ -68,7 +68,7 @@ export const runscDefences: readonly Defence[] = [
   {
     what: "a build of gVisor asks for its space first",
     file: "packages/artifacts/src/gvisor/runsc-build.ts",
-    find: "if (free < SPACE_BYTES)",
+    find: "if (free < spaceBytes)",
     replace: "if (false)",
     project: "host",
     test: "tests/host/runsc.test.ts",

@@ -66,8 +66,8 @@ export const shareDefences: readonly Defence[] = [
   {
     what: "a sandbox opens connections at a bounded rate",
     file: rules,
-    find: "limit rate over ${OPENED_PER_SECOND}/second burst ${OPENED_BURST} packets",
-    replace: "limit rate over ${OPENED_PER_SECOND * 100}/second burst ${OPENED_BURST * 100} packets",
+    find: "limit rate over ${openedPerSecond}/second burst ${openedBurst} packets",
+    replace: "limit rate over ${openedPerSecond * 100}/second burst ${openedBurst * 100} packets",
     ...network,
     named: "bounds how fast",
   },
@@ -296,7 +296,7 @@ export const shareDefences: readonly Defence[] = [
   {
     what: "an answer has a bounded number of addresses",
     file: "packages/host/src/network/slot-egress.ts",
-    find: "usable.slice(0, ANSWER_ADDRESSES_MAX)",
+    find: "usable.slice(0, answerAddressesMax)",
     replace: "usable",
     project: "unit",
     test: "packages/host/src/network/slot-egress.test.ts",

@@ -81,8 +81,8 @@ export const storageDefences: readonly Defence[] = [
   {
     what: "the template that this host has stays in storage, however old",
     file: "packages/host/src/checkpoint/manifest-names.ts",
-    find: "if (!id.startsWith(TEMPLATE) || id.startsWith(`${TEMPLATE}${templateName}-`)) continue;",
-    replace: "if (!id.startsWith(TEMPLATE) || template.name === undefined) continue;",
+    find: "if (!id.startsWith(templateKey) || id.startsWith(`${templateKey}${templateName}-`)) continue;",
+    replace: "if (!id.startsWith(templateKey) || template.name === undefined) continue;",
     project: "host",
     test: "tests/host/checkpoint.test.ts",
     named: "sweeps templates",

@@ -76,6 +76,12 @@ const lineComments = (files: readonly SourceFile[]): string[] =>
     .filter(({ text }) => text.replaceAll(/"(?:\\.|[^"\\\n])*"|\/\*[\s\S]*?\*\//g, "").includes("//"))
     .map(({ path }) => `${path} has comments of the form //; write /* */`);
 
+/** The comment that opens a file of a package is a block comment. */
+const lineHeaders = (files: readonly SourceFile[]): string[] =>
+  files
+    .filter(({ path, text }) => /^packages\/.*\.ts$/.test(path) && text.startsWith("//"))
+    .map(({ path }) => `${path} begins with a comment of the form //; write /** */`);
+
 const code = sourceFiles([".ts", ".tsx", ".mjs", ".c", ".h", ".sh", ".py"]);
 const paths = repositoryPaths();
 
@@ -107,6 +113,11 @@ describe("source", () => {
   test("leaves no focused, skipped or unfinished test and no debugger", () => {
     expect(leftBehind(code)).toEqual([]);
     expect(leftBehind([{ path: "x.ts", text: "test.only(" }])).toHaveLength(1);
+  });
+  test("opens with one form of comment in packages", () => {
+    expect(lineHeaders(code)).toEqual([]);
+    const own = { path: "packages/a/src/a.ts", text: "/** What it owns. */\n// later" };
+    expect(lineHeaders([own, { path: "packages/a/src/b.ts", text: "// What it owns." }])).toHaveLength(1);
   });
   test("has one form of comments in C", () => {
     expect(lineComments(code)).toEqual([]);

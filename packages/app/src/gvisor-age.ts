@@ -8,8 +8,8 @@ export interface GvisorStatus {
   released?: string;
 }
 
-const DAY_MS = 24 * 3_600_000;
-const TOO_OLD_MONTHS = 12;
+const dayMs = 24 * 3_600_000;
+const tooOldMonths = 12;
 
 export interface GvisorAge {
   /** Whole days since the release; undefined: the version names no day. */
@@ -21,11 +21,11 @@ export interface GvisorAge {
 export function gvisorAge({ version, released }: GvisorStatus, nowMs: number): GvisorAge {
   if (released === undefined) return {};
   const day = new Date(`${released}T00:00:00Z`);
-  const age_days = Math.max(0, Math.floor((nowMs - day.getTime()) / DAY_MS));
+  const age_days = Math.max(0, Math.floor((nowMs - day.getTime()) / dayMs));
   const tooOld = new Date(day);
-  tooOld.setUTCMonth(tooOld.getUTCMonth() + TOO_OLD_MONTHS);
+  tooOld.setUTCMonth(tooOld.getUTCMonth() + tooOldMonths);
   if (nowMs <= tooOld.getTime()) return { age_days };
-  const warning = `gVisor ${version} is older than ${TOO_OLD_MONTHS} months and lacks the security fixes since: see docs/operations.md, gVisor`;
+  const warning = `gVisor ${version} is older than ${tooOldMonths} months and lacks the security fixes since: see docs/operations.md, gVisor`;
   return { age_days, warning };
 }
 

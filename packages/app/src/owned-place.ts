@@ -1,4 +1,4 @@
-// A database or store that only one installation may use, with its names for the operator.
+/** A database or store that only one installation may use, with its names for the operator. */
 import type { OwnedPlace } from "@cloche/base";
 
 /** A database or a store. */

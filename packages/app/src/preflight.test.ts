@@ -1,4 +1,4 @@
-// A home or a cache into which another user of the computer could put files.
+/** A home or a cache into which another user of the computer could put files. */
 import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

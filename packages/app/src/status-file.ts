@@ -66,14 +66,14 @@ export async function readStatus(home: string): Promise<ServiceStatus | RoleStat
 export const isOfRole = (status: ServiceStatus | RoleStatus): status is RoleStatus => "role" in status;
 
 /** The second is the program of releases up to 0.1.0, which may still run. */
-const MAIN_PROGRAMS = ["packages/app/src/main.ts", "service/src/main.ts"];
+const mainPrograms = ["packages/app/src/main.ts", "service/src/main.ts"];
 
 /** Pids are reused, so the command line is checked too. */
 async function isServiceProcess(pid: number): Promise<boolean> {
   if (pid <= 0) return false;
   try {
     const commandLine = await readFile(`/proc/${pid}/cmdline`, "utf8");
-    return MAIN_PROGRAMS.some((program) => commandLine.includes(program));
+    return mainPrograms.some((program) => commandLine.includes(program));
   } catch {
     return false;
   }

@@ -8,7 +8,7 @@ import { inStep, type Progress } from "@cloche/base";
 import { obtainRunsc, type Runsc } from "./gvisor/runsc.ts";
 import { ensureHostPackages } from "./host-packages.ts";
 import { obtainGuard, obtainKeeper, obtainNative } from "./programs/programs.ts";
-import { AGENT_CLOCK, type AgentRoot, obtainAgentRoot } from "./rootfs/agent-root.ts";
+import { agentClock, type AgentRoot, obtainAgentRoot } from "./rootfs/agent-root.ts";
 import { type BaseImage, obtainBaseImage } from "./rootfs/base-image.ts";
 import { obtainBaseRootfs } from "./rootfs/base-rootfs.ts";
 import { obtainBusybox } from "./rootfs/busybox.ts";
@@ -17,7 +17,7 @@ import { obtainArtifact, obtainedNames } from "./store/store.ts";
 import { takeArtifacts } from "./store/take-artifacts.ts";
 import { type ArtifactState, checkArtifacts, updatables, updateArtifacts } from "./update.ts";
 
-const AGENT_PROGRAM = "cloche-guest";
+const agentProgram = "cloche-guest";
 
 /** Builds the agent's files. The composition root passes it, because this package does not import the agent. */
 export interface AgentBuild {
@@ -105,8 +105,8 @@ async function obtainFiles({ cache, agent, progress }: BuildOptions): Promise<Ho
       busybox: await obtainBusybox(cache, progress),
       bundle: join(agentFiles, "agent.cjs"),
       programs: {
-        [AGENT_PROGRAM]: join(agentFiles, AGENT_PROGRAM),
-        [AGENT_CLOCK]: join(agentFiles, AGENT_CLOCK),
+        [agentProgram]: join(agentFiles, agentProgram),
+        [agentClock]: join(agentFiles, agentClock),
       },
     },
     progress,
@@ -129,8 +129,8 @@ function obtainAgentFiles(cache: string, agent: AgentBuild, progress: Progress):
           detail("compiling");
           await Promise.all([
             agent.buildBundle(join(dir, "agent.cjs")),
-            agent.buildProgram(join(dir, AGENT_PROGRAM)),
-            agent.buildAddon("clock", join(dir, AGENT_CLOCK)),
+            agent.buildProgram(join(dir, agentProgram)),
+            agent.buildAddon("clock", join(dir, agentClock)),
           ]);
         },
       },

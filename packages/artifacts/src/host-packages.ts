@@ -1,9 +1,11 @@
-// Debian packages that the host needs on the computer. Looks for the programs first and installs only missing ones, in one apt-get
-// call, so that a computer which has them needs neither apt nor a network.
+/**
+ * Debian packages that the host needs on the computer. Looks for the programs first and installs only missing ones, in one apt-get
+ * call, so that a computer which has them needs neither apt nor a network.
+ */
 import { access, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { inStep, type Progress } from "@cloche/base";
-import { run, SYSTEM_PATH } from "@cloche/base/run";
+import { run, systemPath } from "@cloche/base/run";
 
 /** A needed program and its package. `file`: a path, if it is no program on PATH. */
 export interface HostNeed {
@@ -12,7 +14,7 @@ export interface HostNeed {
   readonly debianPackage: string;
 }
 
-const NEEDS: readonly HostNeed[] = [
+const hostNeeds: readonly HostNeed[] = [
   { program: "mkfs.xfs", debianPackage: "xfsprogs" },
   { program: "mke2fs", debianPackage: "e2fsprogs" },
   { program: "resize2fs", debianPackage: "e2fsprogs" },
@@ -28,16 +30,16 @@ const NEEDS: readonly HostNeed[] = [
   { file: "/usr/share/keyrings/debian-archive-keyring.gpg", debianPackage: "debian-archive-keyring" },
 ];
 
-const LISTS_DIR = "/var/lib/apt/lists";
-const LISTS_STALE_MS = 7 * 24 * 3_600_000;
-const APT_DEADLINE_MS = 15 * 60_000;
+const listsDir = "/var/lib/apt/lists";
+const listsStaleMs = 7 * 24 * 3_600_000;
+const aptDeadlineMs = 15 * 60_000;
 
 /** Makes every program of NEEDS and `more` available; answers the installed packages. */
 export async function ensureHostPackages(
   progress: Progress,
   more: readonly HostNeed[] = [],
 ): Promise<readonly string[]> {
-  const needs = [...NEEDS, ...more];
+  const needs = [...hostNeeds, ...more];
   const missing = await missingPackages(needs);
   if (missing.length === 0) return [];
   const repair = `as root run: apt-get update && apt-get install -y --no-install-recommends ${missing.join(" ")}`;
@@ -72,22 +74,22 @@ async function missingPackages(needs: readonly HostNeed[]): Promise<string[]> {
 }
 
 async function onPath(program: string): Promise<boolean> {
-  for (const dir of SYSTEM_PATH.split(":")) if (await exists(join(dir, program))) return true;
+  for (const dir of systemPath.split(":")) if (await exists(join(dir, program))) return true;
   return false;
 }
 
 async function listsAreStale(): Promise<boolean> {
-  const names = await readdir(LISTS_DIR).catch(() => []);
+  const names = await readdir(listsDir).catch(() => []);
   const packages = names.filter((name) => /_Packages/.test(name));
   if (packages.length === 0) return true;
-  const times = await Promise.all(packages.map(async (name) => (await stat(join(LISTS_DIR, name))).mtimeMs));
-  const newestIndex = await stat(LISTS_DIR);
-  return Date.now() - Math.max(newestIndex.mtimeMs, ...times) > LISTS_STALE_MS;
+  const times = await Promise.all(packages.map(async (name) => (await stat(join(listsDir, name))).mtimeMs));
+  const newestIndex = await stat(listsDir);
+  return Date.now() - Math.max(newestIndex.mtimeMs, ...times) > listsStaleMs;
 }
 
 function aptGet(args: readonly string[]): Promise<unknown> {
   return run(["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", ...args], {
-    deadlineMs: APT_DEADLINE_MS,
+    deadlineMs: aptDeadlineMs,
     env: { DEBIAN_FRONTEND: "noninteractive" },
   });
 }

@@ -9,9 +9,9 @@ export {
   obtainHostArtifacts,
 } from "./host-artifacts.ts";
 export { obtainKeeper } from "./programs/programs.ts";
-export { AGENT_CLOCK, AGENT_DIR, type AgentRoot, LISTEN_FD } from "./rootfs/agent-root.ts";
+export { agentClock, agentDir, type AgentRoot, listenerFd } from "./rootfs/agent-root.ts";
 export type { BaseImage } from "./rootfs/base-image.ts";
-export { SANDBOX_RESOLVER } from "./rootfs/base-settings.ts";
+export { sandboxResolver } from "./rootfs/base-settings.ts";
 export { type Pruned, pruneArtifacts } from "./store/prune.ts";
 export { stayInUse } from "./store/store.ts";
 export type { ArtifactState } from "./update.ts";

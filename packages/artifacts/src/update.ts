@@ -1,9 +1,11 @@
-// `cloche update`: finds artifacts made of Debian packages that are older than the mirror's, and builds them anew. Not used at a start.
-// New artifacts are made beside the old, which sandboxes and this service go on using; the next start uses the new ones.
+/**
+ * `cloche update`: finds artifacts made of Debian packages that are older than the mirror's, and builds them anew. Not used at a start.
+ * New artifacts are made beside the old, which sandboxes and this service go on using; the next start uses the new ones.
+ */
 import { join } from "node:path";
 import { inStep, type Progress, rfc3339 } from "@cloche/base";
 import { withFileLock } from "@cloche/base/file-lock";
-import { type BaseRootfsInputs, baseRootfsRequest, DPKG_STATUS } from "./rootfs/base-rootfs.ts";
+import { type BaseRootfsInputs, baseRootfsRequest, dpkgStatus } from "./rootfs/base-rootfs.ts";
 import { busyboxPackages, busyboxRequest } from "./rootfs/busybox.ts";
 import { debianSources, installedVersions, type PackageChange, PrivateApt } from "./apt/private-apt.ts";
 import { vmArch } from "./vm/vm-arch.ts";
@@ -16,7 +18,7 @@ import {
 } from "./store/versioned.ts";
 
 /** Time to fetch the mirror's lists, 14 MB for all three suites. */
-const LISTS_DEADLINE_MS = 120_000;
+const listsDeadlineMs = 120_000;
 
 /** One artifact that can go out of date. */
 export interface Updatable {
@@ -43,7 +45,7 @@ export function updatables(cache: string, rootfs: BaseRootfsInputs, progress: Pr
       name: "base file system",
       request: baseRootfsRequest(cache, rootfs, progress, detailOf("base file system")),
       outdated: async (apt, { path }) => {
-        const status = join(path, DPKG_STATUS);
+        const status = join(path, dpkgStatus);
         return apt.outdated(status, Object.keys(await installedVersions(status)));
       },
     },
@@ -75,7 +77,7 @@ export async function checkArtifacts(
   return inStep(progress, "what the Debian mirror has", repair, () =>
     withFileLock(join(cache, ".lock-apt"), async () => {
       const apt = await PrivateApt.open(join(cache, "apt"), sources ?? (await debianSources()));
-      await apt.update(LISTS_DEADLINE_MS);
+      await apt.update(listsDeadlineMs);
       const states: ArtifactState[] = [];
       for (const one of all) states.push(await stateOf(cache, one, apt));
       return states;

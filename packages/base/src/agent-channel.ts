@@ -1,4 +1,4 @@
-// The caller's end of the channel to an agent (protocol's channel.ts): keys, connections, inner tokens.
+/** The caller's end of the channel to an agent (protocol's channel.ts): keys, connections, inner tokens. */
 import { createHmac, hkdfSync } from "node:crypto";
 import type { TcpNetConnectOpts } from "node:net";
 import type { Duplex } from "node:stream";

@@ -31,8 +31,8 @@ export class ConfigError extends Error {
  * Memory of a ready machine, without the memory that it shares with others; and the share (1/6) of all memory that
  * ready machines may use.
  */
-const WARM_MACHINE_BYTES = 40 * 1_048_576;
-const WARM_POOL_PART = 6;
+const warmMachineBytes = 40 * 1_048_576;
+const warmPoolPart = 6;
 
 const settings = {
   home: setting("CLOCHE_HOME", "home", "/var/lib/cloche", absolutePath, "an absolute path"),
@@ -260,7 +260,7 @@ const settings = {
   warmPoolMax: setting(
     "CLOCHE_WARM_POOL_MAX",
     "warm_pool_max",
-    Math.min(1_000, Math.floor(totalmem() / WARM_POOL_PART / WARM_MACHINE_BYTES)),
+    Math.min(1_000, Math.floor(totalmem() / warmPoolPart / warmMachineBytes)),
     integer(0, 1_000),
     "how many machines are kept ready at most after a burst, 0 to 1000",
   ),

@@ -1,5 +1,7 @@
-// Texts by key in one file on a tmpfs, one line for each change: an append to an open file takes a tenth of the time of
-// replacing a file. Survives a crash of the process; a line that the crash cut off counts as not written.
+/**
+ * Texts by key in one file on a tmpfs, one line for each change: an append to an open file takes a tenth of the time of
+ * replacing a file. Survives a crash of the process; a line that the crash cut off counts as not written.
+ */
 import {
   closeSync,
   ftruncateSync,
@@ -14,7 +16,7 @@ import {
 import { dirname } from "node:path";
 
 /** From this size on, the file is rewritten when less than a quarter of it is still valid. */
-const REWRITE_FROM_BYTES = 262_144;
+const rewriteFromBytes = 262_144;
 
 /** Keys must have no white space, texts no line breaks. For one process at a time. */
 export class KeyedLog {
@@ -84,7 +86,7 @@ export class KeyedLog {
   }
 
   #shrink(): void {
-    if (this.#bytes < REWRITE_FROM_BYTES) return;
+    if (this.#bytes < rewriteFromBytes) return;
     let live = 0;
     for (const text of this.#texts.values()) live += text.length;
     if (live * 4 < this.#bytes) this.#rewrite();

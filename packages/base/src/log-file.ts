@@ -1,9 +1,11 @@
-// A file that log lines are appended to. Lines are gathered and written together, because a system call for each
-// request would cost as much as the request. Nothing is synced, because that would block the event loop for as long as
-// the disk takes.
-//
-// A file that is full becomes <path>.1, the former .1 becomes .2, and so on; the oldest goes. Each step is a rename, so that a kill at
-// any moment leaves at most a number free. A file whose name is gone (an operator's own rotation) is made again.
+/**
+ * A file that log lines are appended to. Lines are gathered and written together, because a system call for each
+ * request would cost as much as the request. Nothing is synced, because that would block the event loop for as long as
+ * the disk takes.
+ *
+ * A file that is full becomes <path>.1, the former .1 becomes .2, and so on; the oldest goes. Each step is a rename, so that a kill at
+ * any moment leaves at most a number free. A file whose name is gone (an operator's own rotation) is made again.
+ */
 import { closeSync, fstatSync, mkdirSync, openSync, renameSync, rmSync, statSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 

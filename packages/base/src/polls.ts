@@ -1,12 +1,14 @@
-// Looks at many machines, some at once. A machine that does not answer delays neither the others nor the round: after a
-// short time the next machine takes its place, and the slow machine is not looked at again before its look has ended.
+/**
+ * Looks at many machines, some at once. A machine that does not answer delays neither the others nor the round: after a
+ * short time the next machine takes its place, and the slow machine is not looked at again before its look has ended.
+ */
 import type { Clock } from "./clock.ts";
 import { eachPatiently } from "./each-patiently.ts";
 
 /** Machines that are looked at at once. */
-const AT_ONCE = 8;
+const atOnceMax = 8;
 /** A healthy machine answers within milliseconds; on a host under heavy load, within tenths of a second. */
-const PATIENCE_MS = 250;
+const patienceLimitMs = 250;
 
 export class Polls {
   readonly #clock: Clock;
@@ -30,7 +32,7 @@ export class Polls {
     const begun = await eachPatiently(
       subjects.filter(({ id }) => !this.#underWay.has(id)),
       pollOnce,
-      { clock: this.#clock, atOnce: AT_ONCE, patienceMs: PATIENCE_MS, ...(isOver && { isOver }) },
+      { clock: this.#clock, atOnce: atOnceMax, patienceMs: patienceLimitMs, ...(isOver && { isOver }) },
     );
     // Slow looks go on.
     void begun;

@@ -11,12 +11,12 @@ interface Bucket {
   atMs: number;
 }
 
-const SWEEP_SIZE = 1_024;
+const sweepSize = 1_024;
 
 export class RateLimit {
   readonly #options: RateLimitOptions;
   readonly #buckets = new Map<string, Bucket>();
-  #sweepAt = SWEEP_SIZE;
+  #sweepAt = sweepSize;
 
   constructor(options: RateLimitOptions) {
     this.#options = options;
@@ -52,6 +52,6 @@ export class RateLimit {
     if (this.#buckets.size < this.#sweepAt) return;
     const fullAfterMs = this.#options.burstSeconds * 1_000;
     for (const [key, { atMs }] of this.#buckets) if (nowMs - atMs >= fullAfterMs) this.#buckets.delete(key);
-    this.#sweepAt = Math.max(SWEEP_SIZE, this.#buckets.size * 2);
+    this.#sweepAt = Math.max(sweepSize, this.#buckets.size * 2);
   }
 }

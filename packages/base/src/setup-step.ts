@@ -1,5 +1,7 @@
-// Set-up consists of named steps, each repeatable. A failure names the step, its cause and its repair; the same command run again
-// continues there.
+/**
+ * Set-up consists of named steps, each repeatable. A failure names the step, its cause and its repair; the same command run again
+ * continues there.
+ */
 
 /** Called when a step begins and, with a detail, while it goes on. */
 export type Progress = (step: string, detail?: string) => void;

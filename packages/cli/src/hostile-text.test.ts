@@ -1,4 +1,6 @@
-// What a sandbox or another member of the team wrote reaches the terminal: no command may let it steer the terminal or forge a line.
+/**
+ * What a sandbox or another member of the team wrote reaches the terminal: no command may let it steer the terminal or forge a line.
+ */
 import { expect, test } from "vitest";
 import { events, failure, FakeService, otherId, sandboxId } from "./testing/fake-service.ts";
 

@@ -1,4 +1,6 @@
-// How everything is printed: as JSON for programs where --json says so, in colours for people where there are people.
+/**
+ * How everything is printed: as JSON for programs where --json says so, in colours for people where there are people.
+ */
 import type { Command } from "commander";
 import { describe, expect, test } from "vitest";
 import { createProgram } from "./program.ts";

@@ -1,4 +1,6 @@
-// What a user meets whose sandbox does not run, or whose name is taken: the words, the command that helps, the exit code.
+/**
+ * What a user meets whose sandbox does not run, or whose name is taken: the words, the command that helps, the exit code.
+ */
 import { expect, test } from "vitest";
 import { events, failure, FakeService, otherId, sandboxId } from "./testing/fake-service.ts";
 

@@ -1,4 +1,4 @@
-// What one team can make the process hold by bodies that do not end, and by answers that are not read.
+/** What one team can make the process hold by bodies that do not end, and by answers that are not read. */
 import { once } from "node:events";
 import { createServer, request as ask, type ClientRequest, type Server } from "node:http";
 import net, { type AddressInfo } from "node:net";

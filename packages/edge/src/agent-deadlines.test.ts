@@ -1,4 +1,4 @@
-// The edge's own requests to an agent end in time, whatever the agent does.
+/** The edge's own requests to an agent end in time, whatever the agent does. */
 import type { ServerResponse } from "node:http";
 import { portTunnelPath } from "@cloche/protocol";
 import { expect, test } from "vitest";

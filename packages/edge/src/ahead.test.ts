@@ -1,4 +1,4 @@
-// Connections to agents whose sandboxes are about to run.
+/** Connections to agents whose sandboxes are about to run. */
 import { expect, test } from "vitest";
 import { sandboxB } from "./testing/fake-gateway.ts";
 import { Rig, until } from "./testing/rig.ts";

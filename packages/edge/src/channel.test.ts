@@ -1,5 +1,7 @@
-// An agent with the channel behind the edge: the owner's token stays in the edge, and the inner token is valid only for
-// that agent.
+/**
+ * An agent with the channel behind the edge: the owner's token stays in the edge, and the inner token is valid only for
+ * that agent.
+ */
 import { once } from "node:events";
 import http from "node:http";
 import type { AddressInfo } from "node:net";

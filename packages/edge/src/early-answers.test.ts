@@ -1,5 +1,7 @@
-// Answers that are sent before the request was read: by an agent or a port's server, whose connection is then not
-// reused, and by the edge itself. Clients that send their whole body before they read must get these answers.
+/**
+ * Answers that are sent before the request was read: by an agent or a port's server, whose connection is then not
+ * reused, and by the edge itself. Clients that send their whole body before they read must get these answers.
+ */
 import { once } from "node:events";
 import net, { type AddressInfo, type Socket } from "node:net";
 import type { TLSSocket } from "node:tls";

@@ -1,4 +1,4 @@
-// A stock gRPC client reaches a stock gRPC server on a port, through a real edge.
+/** A stock gRPC client reaches a stock gRPC server on a port, through a real edge. */
 import * as grpc from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { sandboxA } from "./testing/fake-gateway.ts";

@@ -1,4 +1,4 @@
-// Bytes that one side sent and the other does not take are bounded, and what goes on is not cut.
+/** Bytes that one side sent and the other does not take are bounded, and what goes on is not cut. */
 import { once } from "node:events";
 import { describe, expect, it, test } from "vitest";
 import { askHttp2, http2Client, open } from "./testing/http2-client.ts";

@@ -1,4 +1,4 @@
-// Limits of an HTTP/2 client on one connection, so that it harms no other client.
+/** Limits of an HTTP/2 client on one connection, so that it harms no other client. */
 import { once } from "node:events";
 import http2 from "node:http2";
 import type { TLSSocket } from "node:tls";

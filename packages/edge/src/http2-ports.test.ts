@@ -1,4 +1,6 @@
-// Servers on a port that speak HTTP/2 without TLS, such as gRPC servers; and HTTP/1.1 servers for clients of HTTP/2.
+/**
+ * Servers on a port that speak HTTP/2 without TLS, such as gRPC servers; and HTTP/1.1 servers for clients of HTTP/2.
+ */
 import { once } from "node:events";
 import http from "node:http";
 import http2, { type ServerHttp2Stream } from "node:http2";

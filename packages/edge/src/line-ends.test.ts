@@ -1,4 +1,6 @@
-// Line ends that proxies accept (RFC 9112, 2.2). A request's lines end with CRLF, and nothing else is understood.
+/**
+ * Line ends that proxies accept (RFC 9112, 2.2). A request's lines end with CRLF, and nothing else is understood.
+ */
 import { once } from "node:events";
 import net from "node:net";
 import { expect, test } from "vitest";

@@ -1,4 +1,6 @@
-// Legal requests that few clients send: every method, bodies of methods that have none, bytes beyond ASCII in a query.
+/**
+ * Legal requests that few clients send: every method, bodies of methods that have none, bytes beyond ASCII in a query.
+ */
 import { once } from "node:events";
 import http, { METHODS } from "node:http";
 import net, { type AddressInfo } from "node:net";

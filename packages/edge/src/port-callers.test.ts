@@ -1,4 +1,6 @@
-// A server in a sandbox reads requests as it likes. What one caller sends to it never becomes another's request.
+/**
+ * A server in a sandbox reads requests as it likes. What one caller sends to it never becomes another's request.
+ */
 import { once } from "node:events";
 import http from "node:http";
 import net, { type AddressInfo } from "node:net";

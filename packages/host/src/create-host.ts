@@ -1,4 +1,4 @@
-// Composes a host: HostService, the handler of the data plane's checkpoint routes, start and stop.
+/** Composes a host: HostService, the handler of the data plane's checkpoint routes, start and stop. */
 import { join } from "node:path";
 import { Metrics, Turns } from "@cloche/base";
 import type { HostService } from "@cloche/protocol/host";
@@ -41,10 +41,10 @@ import { RestartBudget, restartAfterCrash } from "./operations/restart-after-cra
 import { suspendAll } from "./operations/suspend-all.ts";
 
 /** Images of visible checkpoints kept on the pool, so that a restore from them is instant. */
-const LOCAL_IMAGES = 256;
-const COLD_STARTS_AT_ONCE = 8;
+const onlyLocalImages = 256;
+const coldStartsAtOnce = 8;
 /** If a machine and its services take longer to start, the next one begins as well. */
-const COLD_START_PLACE_MS = 20_000;
+const coldStartPlaceMs = 20_000;
 
 export interface Host {
   /** For createRouterTransport in one process, or a Connect server between machines. */
@@ -174,12 +174,12 @@ async function probeAll(
 /** Starts machines without processes again; in a cluster only while the lease is held. */
 function revivals(operations: OperationParts, isStopping: () => boolean, lease: HostLease | undefined) {
   const { queue, clock } = operations;
-  const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
+  const coldStarts = new Turns(coldStartsAtOnce);
   const restarts = new RestartBudget(() => clock.nowMs());
   return {
     /** Cold starts that have not begun when the host stops are left to the next start. */
     startCold(id: string): void {
-      void coldStarts.patiently(clock, COLD_START_PLACE_MS, async () => {
+      void coldStarts.patiently(clock, coldStartPlaceMs, async () => {
         await lease?.whenHeld();
         if (!isStopping()) await coldStart(operations, restarts, id);
       });
@@ -221,7 +221,7 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
     dir: join(poolDir, "checkpoints"),
     archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs, poolDir }),
     template: { name: templates.key, image: (diskMb) => templates.ofSize(diskMb) },
-    localImages: LOCAL_IMAGES,
+    localImages: onlyLocalImages,
     exclusiveBytes: async (image) => (await diskBlocks(native, image)).exclusiveBytes,
     nowMs,
     randomBytes,

@@ -1,4 +1,4 @@
-// The parts that the composition root makes and gives to a host.
+/** The parts that the composition root makes and gives to a host. */
 import type { Clock, Log, Metrics } from "@cloche/base";
 import type { CheckpointLimits } from "@cloche/protocol";
 import type { BlobStore } from "./blob/blob-store.ts";

@@ -1,16 +1,18 @@
-// The host service's part in keeping machines ready: it makes fresh disks, prepares agents, assigns each to a new sandbox id
-// that a create may use later, and tells the gateway these ids.
+/**
+ * The host service's part in keeping machines ready: it makes fresh disks, prepares agents, assigns each to a new sandbox id
+ * that a create may use later, and tells the gateway these ids.
+ */
 import { create } from "@bufbuild/protobuf";
 import { defaults, generateName, newSandboxId } from "@cloche/protocol";
 import { ReadyMachineSchema } from "@cloche/protocol/host";
 import { cloneDisk } from "./disk/disk.ts";
 import type { ReadyHooks, Runtime } from "./drivers/driver.ts";
-import { type Agents, MAX_PROCESSES } from "./agent-calls/agents.ts";
+import { type Agents, processesMax } from "./agent-calls/agents.ts";
 import { AgentClient } from "./agent-calls/agent-client.ts";
 import type { HostParts } from "./host-parts.ts";
 import type { Machines } from "./machines/machines.ts";
 
-const ENTROPY_BYTES = 32;
+const entropyBytes = 32;
 
 export interface ReadyHooksParts extends Pick<HostParts, "native" | "templates" | "randomBytes"> {
   machines: Machines;
@@ -20,14 +22,14 @@ export interface ReadyHooksParts extends Pick<HostParts, "native" | "templates" 
 export function readyHooks(parts: ReadyHooksParts, runtime: Runtime): ReadyHooks {
   const { machines, agents, native, templates, randomBytes } = parts;
   return {
-    key: JSON.stringify([templates.key, defaults.diskMb, MAX_PROCESSES]),
+    key: JSON.stringify([templates.key, defaults.diskMb, processesMax]),
     async disk(image) {
       await cloneDisk(native, await templates.ofSize(defaults.diskMb), image);
     },
     async prepare(agent, secret) {
       await new AgentClient(agent, secret).prepare({
-        entropyBase64: Buffer.from(randomBytes(ENTROPY_BYTES)).toString("base64"),
-        maxProcesses: MAX_PROCESSES,
+        entropyBase64: Buffer.from(randomBytes(entropyBytes)).toString("base64"),
+        maxProcesses: processesMax,
       });
     },
     async assign(agent, secret) {

@@ -3,7 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { type HostArtifacts, type HostArtifactsOptions, obtainHostArtifacts } from "@cloche/artifacts";
 import { defaults } from "@cloche/protocol";
 import { openTemplates, type Templates } from "./disk/template.ts";
-import { NETNS_DIR } from "./network/names.ts";
+import { netnsDir } from "./network/names.ts";
 import { openPool, type Pool } from "./pool/pool.ts";
 import { instanceTag } from "./sys/instance.ts";
 import { besideHost, type LaunchPlace, openApartFromPod } from "./sys/launch-place.ts";
@@ -29,7 +29,7 @@ export interface HostSetup extends Omit<HostArtifacts, "base" | "program"> {
   readonly native: Native;
 }
 
-const CGROUPS = "/sys/fs/cgroup";
+const cgroups = "/sys/fs/cgroup";
 
 export async function setUpHost(options: HostSetupOptions): Promise<HostSetup> {
   const { progress } = options;
@@ -53,8 +53,8 @@ async function outOfPod({ home, cache }: HostSetupOptions): Promise<LaunchPlace>
   const tag = instanceTag(home);
   await mkdir(cache, { recursive: true, mode: 0o755 });
   await requirePodConditions({
-    shared: [home, `/run/cloche-${tag}`, NETNS_DIR],
-    same: [cache, CGROUPS, "/dev"],
+    shared: [home, `/run/cloche-${tag}`, netnsDir],
+    same: [cache, cgroups, "/dev"],
   });
   return openApartFromPod(tag);
 }

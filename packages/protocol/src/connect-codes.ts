@@ -1,4 +1,4 @@
-// Our error codes as Connect's. In a file of its own, so that clients need not load Connect.
+/** Our error codes as Connect's. In a file of its own, so that clients need not load Connect. */
 import { Code } from "@connectrpc/connect";
 import type { ErrorCode } from "./errors.ts";
 

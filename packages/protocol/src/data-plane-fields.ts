@@ -1,4 +1,4 @@
-// Written by scripts/data-plane-fields.ts from spec/dataplane.openapi.yaml; run npm run gen.
+/** Written by scripts/data-plane-fields.ts from spec/dataplane.openapi.yaml; run npm run gen. */
 /** A field's own fields; `true`: any value. */
 export interface KnownFields {
   readonly [name: string]: KnownFields | true;

@@ -1,4 +1,4 @@
-// JSON bodies of the data plane (spec/contract.md, Endpoints). Added fields are marked.
+/** JSON bodies of the data plane (spec/contract.md, Endpoints). Added fields are marked. */
 
 /** A command to run. */
 export interface ExecRequest {

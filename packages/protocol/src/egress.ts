@@ -31,16 +31,16 @@ export interface AllowedCidr {
   ports: PortRange;
 }
 
-export const OPEN_EGRESS: Egress = { mode: "open", domains: [], cidrs: [] };
+export const openEgress: Egress = { mode: "open", domains: [], cidrs: [] };
 
-const LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
-const DOMAIN = new RegExp(`^(\\*\\.)?(${LABEL}(\\.${LABEL})*)$`);
-const CIDR = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(\/(\d|[12]\d|3[0-2]))?$/;
+const label = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
+const domain = new RegExp(`^(\\*\\.)?(${label}(\\.${label})*)$`);
+const cidrPattern = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(\/(\d|[12]\d|3[0-2]))?$/;
 
 /** Parses a domain of the list; undefined: not valid. */
 export function parseAllowedDomain(text: string): AllowedDomain | undefined {
   const parts = splitPorts(text.toLowerCase());
-  const match = parts && DOMAIN.exec(parts.what.replace(/\.$/, ""));
+  const match = parts && domain.exec(parts.what.replace(/\.$/, ""));
   const name = match?.[2] ?? "";
   // An IP address is not a domain name: it belongs to `cidrs`.
   if (!parts || !match || name.length > limits.domainLength || /(^|\.)\d+$/.test(name)) return undefined;
@@ -50,7 +50,7 @@ export function parseAllowedDomain(text: string): AllowedDomain | undefined {
 /** Parses a CIDR of the list; undefined: not valid. */
 export function parseAllowedCidr(text: string): AllowedCidr | undefined {
   const parts = splitPorts(text);
-  const match = parts && CIDR.exec(parts.what);
+  const match = parts && cidrPattern.exec(parts.what);
   if (!parts || !match || match.slice(1, 5).some((one) => Number(one) > 255)) return undefined;
   return { cidr: parts.what, ports: parts.ports };
 }

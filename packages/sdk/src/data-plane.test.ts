@@ -104,7 +104,7 @@ test("a stream that ends before its exit, and one that ends in an error event, t
   await using service = await FakeService.start();
   const sandbox = await service.cloche().create();
   const drain = async (): Promise<void> => {
-    for await (const _event of sandbox.execStream(["x"])) void _event;
+    for await (const event of sandbox.execStream(["x"])) void event;
   };
   service.onData = (_asked, response) => void response.end('event: stdout\ndata: {"data":"a"}\n\n');
   await expect(drain()).rejects.toBeInstanceOf(ClocheConnectionError);

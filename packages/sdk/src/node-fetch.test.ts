@@ -1,4 +1,6 @@
-// What Node's transport must do that a plain request does not: bodies that stream, answers that come early, connections that are kept.
+/**
+ * What Node's transport must do that a plain request does not: bodies that stream, answers that come early, connections that are kept.
+ */
 import { once } from "node:events";
 import http from "node:http";
 import type { AddressInfo } from "node:net";

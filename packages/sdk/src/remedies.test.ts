@@ -1,4 +1,6 @@
-// What goes wrong most often before anything goes right: each message says what to do, each error has a code.
+/**
+ * What goes wrong most often before anything goes right: each message says what to do, each error has a code.
+ */
 import { once } from "node:events";
 import https from "node:https";
 import http from "node:http";

@@ -1,5 +1,7 @@
-// The ports of a cluster over real TLS on the loopback: who may call what, how a newcomer joins, how a certificate is
-// renewed.
+/**
+ * The ports of a cluster over real TLS on the loopback: who may call what, how a newcomer joins, how a certificate is
+ * renewed.
+ */
 import { X509Certificate } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, readdir, rm } from "node:fs/promises";

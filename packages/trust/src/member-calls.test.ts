@@ -1,4 +1,6 @@
-// What a member of the cluster, whose computer may have been taken over, can make another part hold or do.
+/**
+ * What a member of the cluster, whose computer may have been taken over, can make another part hold or do.
+ */
 import { once } from "node:events";
 import http2, { type ClientHttp2Session, type ClientHttp2Stream } from "node:http2";
 import { connect, type TLSSocket } from "node:tls";

@@ -1,5 +1,7 @@
-// The server of calls closes even if callers keep streams open, and even if they have asked to close. Calls that break
-// harm nothing else.
+/**
+ * The server of calls closes even if callers keep streams open, and even if they have asked to close. Calls that break
+ * harm nothing else.
+ */
 import { once } from "node:events";
 import { type ClientHttp2Stream, connect as connectHttp2 } from "node:http2";
 import { connect as connectTls } from "node:tls";

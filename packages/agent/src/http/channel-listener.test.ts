@@ -1,4 +1,4 @@
-// The agent's end of the channel: who has its key is answered, everybody else gets a failed handshake.
+/** The agent's end of the channel: who has its key is answered, everybody else gets a failed handshake. */
 import { once } from "node:events";
 import { request } from "node:http";
 import { connect as connectTcp, type Socket } from "node:net";

@@ -11,7 +11,7 @@ import type { TLSSocket } from "node:tls";
 /** Handshakes under way at once; further connections are closed before memory is allocated for them. */
 export const strangersMax = 16;
 /** A handshake on the machine's loopback takes milliseconds, and no client inside has the key. */
-const HANDSHAKE_MS = 2_000;
+const handshakeMs = 2_000;
 
 /** Call before `server` listens. */
 export function boundStrangers(server: Server): void {
@@ -32,7 +32,7 @@ export function boundStrangers(server: Server): void {
       const connection = nameOf(socket);
       underWay.set(
         connection,
-        setTimeout(() => socket.destroy(), HANDSHAKE_MS),
+        setTimeout(() => socket.destroy(), handshakeMs),
       );
       socket.once("close", () => over(connection));
     }

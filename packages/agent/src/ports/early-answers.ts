@@ -1,4 +1,6 @@
-// A server may answer before it has read the request, and close the connection. A write then fails while the answer is still unread.
+/**
+ * A server may answer before it has read the request, and close the connection. A write then fails while the answer is still unread.
+ */
 import type { Socket } from "node:net";
 
 type Done = (error?: Error | null) => void;

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createHttpServer } from "../http/server.ts";
 import { portTunnel } from "./tunnel.ts";
 
-const ROUNDS = 40;
+const rounds = 40;
 const body = Buffer.alloc(64 * 1024, "x");
 
 describe("the port tunnel", () => {
@@ -72,6 +72,6 @@ describe("the port tunnel", () => {
         socket.write(answer, () => socket.destroy());
       });
     });
-    for (let round = 0; round < ROUNDS; round += 1) expect(await through(port, 4 * 1024 ** 2)).toBe(answer);
+    for (let round = 0; round < rounds; round += 1) expect(await through(port, 4 * 1024 ** 2)).toBe(answer);
   });
 });

@@ -1,4 +1,4 @@
-// What the gateways of a cluster share through the database: keys, certificates, the API key.
+/** What the gateways of a cluster share through the database: keys, certificates, the API key. */
 import { randomBytes } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";

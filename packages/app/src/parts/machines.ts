@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { type Pruned, pruneArtifacts, SANDBOX_RESOLVER, stayInUse } from "@cloche/artifacts";
+import { type Pruned, pruneArtifacts, sandboxResolver, stayInUse } from "@cloche/artifacts";
 import {
   boundedLog,
   type Config,
@@ -74,7 +74,7 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
     drivers,
     templates: artifacts.templates,
     native,
-    dnsServers: [SANDBOX_RESOLVER],
+    dnsServers: [sandboxResolver],
     egress: network,
     checkpointLimits: { count: config.maxCheckpoints, bytes: config.maxCheckpointGb * 1024 ** 3 },
     clock: systemClock,

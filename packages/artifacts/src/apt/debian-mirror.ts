@@ -1,11 +1,11 @@
-// Finds this computer's Debian mirror in its apt sources (both formats). Never changes them.
+/** Finds this computer's Debian mirror in its apt sources (both formats). Never changes them. */
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-export const DEBIAN_SUITE = "bookworm";
-export const DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg";
-export const PUBLIC_MIRROR = "http://deb.debian.org/debian";
-export const PUBLIC_SECURITY_MIRROR = "http://deb.debian.org/debian-security";
+export const debianSuite = "bookworm";
+export const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+export const publicMirror = "http://deb.debian.org/debian";
+export const publicSecurityMirror = "http://deb.debian.org/debian-security";
 
 export interface AptSource {
   readonly uri: string;
@@ -29,8 +29,8 @@ export async function debianMirrors(aptDir = "/etc/apt"): Promise<DebianMirrors>
 export function chooseMirrors(sources: readonly AptSource[]): DebianMirrors {
   const of = (suite: string) => sources.find((source) => source.suite === suite)?.uri;
   return {
-    main: of(DEBIAN_SUITE) ?? PUBLIC_MIRROR,
-    security: of(`${DEBIAN_SUITE}-security`) ?? PUBLIC_SECURITY_MIRROR,
+    main: of(debianSuite) ?? publicMirror,
+    security: of(`${debianSuite}-security`) ?? publicSecurityMirror,
   };
 }
 

@@ -1,13 +1,15 @@
-// apt with its own sources and lists. Verifies the archive's signature and the packages' hashes. Installs nothing, and neither adds nor
-// changes a source of the computer.
+/**
+ * apt with its own sources and lists. Verifies the archive's signature and the packages' hashes. Installs nothing, and neither adds nor
+ * changes a source of the computer.
+ */
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "@cloche/base/run";
-import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
+import { debianKeyring, debianSuite, debianMirrors } from "./debian-mirror.ts";
 
-const FETCH_DEADLINE_MS = 10 * 60_000;
+const fetchDeadlineMs = 10 * 60_000;
 /** Timeout of one connection, so that a mirror that does not answer is reported soon. */
-const ACQUIRE_TIMEOUT_S = 20;
+const acquireTimeoutS = 20;
 
 /** Versions by package. */
 export type Versions = Readonly<Record<string, string>>;
@@ -22,14 +24,14 @@ export interface PackageChange {
 export async function debianSources(): Promise<string[]> {
   const { main, security } = await debianMirrors();
   return [
-    [main, DEBIAN_SUITE],
-    [main, `${DEBIAN_SUITE}-updates`],
-    [security, `${DEBIAN_SUITE}-security`],
+    [main, debianSuite],
+    [main, `${debianSuite}-updates`],
+    [security, `${debianSuite}-security`],
   ].map(([uri = "", suite = ""]) => debianSource(uri, suite));
 }
 
 export const debianSource = (uri: string, suite: string): string =>
-  `deb [signed-by=${DEBIAN_KEYRING}] ${uri} ${suite} main`;
+  `deb [signed-by=${debianKeyring}] ${uri} ${suite} main`;
 
 export class PrivateApt {
   readonly #dir: string;
@@ -47,8 +49,8 @@ export class PrivateApt {
       `Dir::Cache=${dir}`,
       "Acquire::Languages=none",
       "Acquire::Retries=3",
-      `Acquire::http::Timeout=${ACQUIRE_TIMEOUT_S}`,
-      `Acquire::https::Timeout=${ACQUIRE_TIMEOUT_S}`,
+      `Acquire::http::Timeout=${acquireTimeoutS}`,
+      `Acquire::https::Timeout=${acquireTimeoutS}`,
       // The cache may be below a 0700 home, which apt's own download user cannot enter.
       "APT::Sandbox::User=root",
     ].flatMap((option) => ["-o", option]);
@@ -64,7 +66,7 @@ export class PrivateApt {
   }
 
   /** Fetches the lists. Throws when one of them cannot be fetched. */
-  async update(deadlineMs = FETCH_DEADLINE_MS): Promise<void> {
+  async update(deadlineMs = fetchDeadlineMs): Promise<void> {
     const strict = ["-o", "APT::Update::Error-Mode=any"];
     await run(["apt-get", "-q", ...this.#options, ...strict, "update"], { deadlineMs });
   }
@@ -104,7 +106,7 @@ export class PrivateApt {
     await mkdir(folder);
     await run(["apt-get", "-q", ...this.#options, "download", ...packages], {
       cwd: folder,
-      deadlineMs: FETCH_DEADLINE_MS,
+      deadlineMs: fetchDeadlineMs,
     });
     const debs = (await readdir(folder)).filter((name) => name.endsWith(".deb"));
     if (debs.length !== packages.length)

@@ -1,4 +1,4 @@
-// Fetches Debian packages and unpacks them into a directory, without installing anything on the computer.
+/** Fetches Debian packages and unpacks them into a directory, without installing anything on the computer. */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { debianSources, PrivateApt, type Versions } from "./private-apt.ts";

@@ -1,26 +1,28 @@
-// The Go that builds gVisor: the computer's own if it can fetch tool chains (from 1.21 on), otherwise Debian's, unpacked privately.
-// It only starts the pinned tool chain, which Go fetches as a module and checks against its checksum database, so the result has
-// the same bytes on every computer.
-//
-// A user's settings for Go (environment, `go env -w`) do not reach the build, except the sources of modules and the way to them:
-// a proxy, a checksum database, private certificates.
+/**
+ * The Go that builds gVisor: the computer's own if it can fetch tool chains (from 1.21 on), otherwise Debian's, unpacked privately.
+ * It only starts the pinned tool chain, which Go fetches as a module and checks against its checksum database, so the result has
+ * the same bytes on every computer.
+ *
+ * A user's settings for Go (environment, `go env -w`) do not reach the build, except the sources of modules and the way to them:
+ * a proxy, a checksum database, private certificates.
+ */
 import { access, constants } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { CommandError, DIES_WITH_US, run, type RunResult, SYSTEM_PATH } from "@cloche/base/run";
-import { DEBIAN_SUITE, debianMirrors } from "../apt/debian-mirror.ts";
+import { CommandError, diesWithUs, run, type RunResult, systemPath } from "@cloche/base/run";
+import { debianSuite, debianMirrors } from "../apt/debian-mirror.ts";
 import { debianSource } from "../apt/private-apt.ts";
 import { unpackPrivateDebs } from "../apt/private-deb.ts";
 
 /** The first Go that can fetch a tool chain. */
-const FETCHES_TOOLCHAINS = [1, 21] as const;
-const DEBIAN_GO = { package: "golang-1.23-go", root: "usr/lib/go-1.23" } as const;
-const GO_DEADLINE_MS = 20 * 60_000;
-const OUTPUT_LINES_MAX = 20;
-const REPORT_EVERY_PACKAGES = 100;
+const fetchesToolchains = [1, 21] as const;
+const debianGoPackage = { package: "golang-1.23-go", root: "usr/lib/go-1.23" } as const;
+const goDeadlineMs = 20 * 60_000;
+const outputLinesMax = 20;
+const reportEveryPackages = 100;
 
 /** Settings of the user's Go for the sources of modules. */
-const SOURCE_SETTINGS = [
+const sourceSettingNames = [
   "GOPROXY",
   "GOSUMDB",
   "GONOPROXY",
@@ -30,7 +32,7 @@ const SOURCE_SETTINGS = [
   "GOAUTH",
 ] as const;
 /** Environment variables for the way to these sources. */
-const NETWORK_VARIABLES =
+const networkVariableNames =
   /^(https?_proxy|no_proxy|all_proxy|ssl_cert_(file|dir)|netrc|git_ssl_.*|git_config.*)$/i;
 
 export interface GoOptions {
@@ -56,7 +58,7 @@ export interface GoRequest {
 }
 
 export async function obtainGo(request: GoRequest): Promise<Go> {
-  const { toolchain, work, path = SYSTEM_PATH, deadlineMs = GO_DEADLINE_MS, detail } = request;
+  const { toolchain, work, path = systemPath, deadlineMs = goDeadlineMs, detail } = request;
   const program = (await ownGo(path, work)) ?? (await debianGo(work, detail));
   const environment = {
     ...networkVariables(process.env),
@@ -66,7 +68,7 @@ export async function obtainGo(request: GoRequest): Promise<Go> {
   };
   return {
     run: (args, options) =>
-      run([...DIES_WITH_US, program, ...args], {
+      run([...diesWithUs, program, ...args], {
         ...options,
         env: environment,
         onlyEnv: true,
@@ -81,7 +83,7 @@ export async function obtainGo(request: GoRequest): Promise<Go> {
 function goFailure(args: readonly string[], error: CommandError): Error {
   const output = error.stderr.split("\n").filter((line) => line.trim() !== "" && !isPackage(line));
   if (output.length === 0) return error;
-  const tail = output.slice(-OUTPUT_LINES_MAX).join("\n");
+  const tail = output.slice(-outputLinesMax).join("\n");
   return new Error(`go ${args.slice(0, 2).join(" ")}: ${tail}`, { cause: error });
 }
 
@@ -91,7 +93,7 @@ export function packageCounter(detail: (text: string) => void): (line: string) =
   return (line) => {
     if (!isPackage(line)) return;
     packages += 1;
-    if (packages % REPORT_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
+    if (packages % reportEveryPackages === 0) detail(`${packages} packages are compiled`);
   };
 }
 
@@ -114,22 +116,26 @@ async function ownGo(path: string, cwd: string): Promise<string | undefined> {
 export function canFetchToolchains(output: string): boolean {
   const [, major, minor] = /^go version go(\d+)\.(\d+)/.exec(output) ?? [];
   if (major === undefined) return false;
-  const [leastMajor, leastMinor] = FETCHES_TOOLCHAINS;
+  const [leastMajor, leastMinor] = fetchesToolchains;
   return Number(major) > leastMajor || (Number(major) === leastMajor && Number(minor) >= leastMinor);
 }
 
 async function debianGo(work: string, detail: (text: string) => void): Promise<string> {
-  const suite = `${DEBIAN_SUITE}-backports`;
-  detail(`no Go on this machine: fetching ${DEBIAN_GO.package} from ${suite}, for this build only`);
+  const suite = `${debianSuite}-backports`;
+  detail(`no Go on this machine: fetching ${debianGoPackage.package} from ${suite}, for this build only`);
   const { main } = await debianMirrors();
   const into = join(work, "debian-go");
-  await unpackPrivateDebs({ sources: [debianSource(main, suite)], packages: [DEBIAN_GO.package], into });
-  return join(into, DEBIAN_GO.root, "bin/go");
+  await unpackPrivateDebs({
+    sources: [debianSource(main, suite)],
+    packages: [debianGoPackage.package],
+    into,
+  });
+  return join(into, debianGoPackage.root, "bin/go");
 }
 
 /** Settings from the user's environment and `go env -w`. */
 async function sourceSettings(program: string, cwd: string, path: string): Promise<Record<string, string>> {
-  const { stdout } = await run([program, "env", "-json", ...SOURCE_SETTINGS], {
+  const { stdout } = await run([program, "env", "-json", ...sourceSettingNames], {
     cwd,
     env: { GOTOOLCHAIN: "local", PATH: path },
   });
@@ -140,7 +146,7 @@ async function sourceSettings(program: string, cwd: string, path: string): Promi
 export function networkVariables(all: NodeJS.ProcessEnv): Record<string, string> {
   return Object.fromEntries(
     Object.entries(all).flatMap(([name, value]) =>
-      value !== undefined && NETWORK_VARIABLES.test(name) ? [[name, value]] : [],
+      value !== undefined && networkVariableNames.test(name) ? [[name, value]] : [],
     ),
   );
 }

@@ -1,5 +1,7 @@
-// The changes that are made to gVisor's sources before they are compiled. Each is one place of one file: what stands there, what
-// stands there instead, and why. A version in which the place reads otherwise is not built.
+/**
+ * The changes that are made to gVisor's sources before they are compiled. Each is one place of one file: what stands there, what
+ * stands there instead, and why. A version in which the place reads otherwise is not built.
+ */
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 

@@ -1,7 +1,7 @@
-// Parses versions of runsc. gVisor numbers releases by their day: "release-20260905.0" or "20260905.0".
+/** Parses versions of runsc. gVisor numbers releases by their day: "release-20260905.0" or "20260905.0". */
 
 /** The oldest release with the options, control protocol and fixes that the driver needs. */
-export const OLDEST_RELEASE = "20260905";
+export const oldestRelease = "20260905";
 
 export interface RunscVersion {
   /** As `runsc --version` prints it, for example "20260905.0" or "release-20261116.0". */

@@ -1,8 +1,10 @@
-// gVisor's runsc: the operator's own (CLOCHE_RUNSC), or the pinned version, built once from its Go module into the cache.
+/**
+ * gVisor's runsc: the operator's own (CLOCHE_RUNSC), or the pinned version, built once from its Go module into the cache.
+ */
 import { join } from "node:path";
 import { inStep, type Progress } from "@cloche/base";
 import { run } from "@cloche/base/run";
-import { buildRunsc, PINNED } from "./runsc-build.ts";
+import { buildRunsc, pinnedModule } from "./runsc-build.ts";
 import { ownRunsc } from "./runsc-own.ts";
 import { changesText } from "./runsc-changes.ts";
 import { generatorText } from "./runsc-seccomp.ts";
@@ -15,11 +17,11 @@ export interface Runsc extends RunscVersion {
 }
 
 /** Raise for changes of the build that its inputs do not show. */
-const RECIPE = 1;
+const recipeVersion = 1;
 
-const REPAIR_OWN =
+const repairOwn =
   "set CLOCHE_RUNSC to a runsc binary or the folder of an official release, or unset it to have gVisor built (docs/operations.md, gVisor)";
-const REPAIR_BUILD =
+const repairBuild =
   "check that the Go module proxy and the checksum database can be reached from this machine (curl -I https://proxy.golang.org; GOPROXY and GOSUMDB name others), where it has no Go the Debian mirror too, and run the command again; or set CLOCHE_RUNSC to an official release (docs/operations.md, gVisor)";
 
 /** `own`: the setting CLOCHE_RUNSC. `path`: folders to search for `go`. */
@@ -29,16 +31,16 @@ export function obtainRunsc(
   progress: Progress,
   path?: string,
 ): Promise<Runsc> {
-  if (own) return inStep(progress, "gVisor (runsc)", REPAIR_OWN, () => ownRunsc(own));
-  return inStep(progress, "gVisor (runsc)", REPAIR_BUILD, async (detail) => {
+  if (own) return inStep(progress, "gVisor (runsc)", repairOwn, () => ownRunsc(own));
+  return inStep(progress, "gVisor (runsc)", repairBuild, async (detail) => {
     const folder = await built(cache, detail, path);
     const program = join(folder, "runsc");
     const { stdout } = await run([program, "--version"]).catch((error: Error) => {
       throw new Error(`the runsc in the cache does not start; remove ${folder}: ${error.message}`);
     });
     const version = parseRunscVersion(stdout);
-    if (version?.version !== PINNED.version)
-      throw new Error(`the runsc in the cache is not ${PINNED.version}; remove ${folder}`);
+    if (version?.version !== pinnedModule.version)
+      throw new Error(`the runsc in the cache is not ${pinnedModule.version}; remove ${folder}`);
     return { path: program, ...version };
   });
 }
@@ -53,8 +55,8 @@ async function built(
     {
       kind: "gvisor",
       inputs: {
-        recipe: RECIPE,
-        ...PINNED,
+        recipe: recipeVersion,
+        ...pinnedModule,
         changes: changesText(),
         seccomp: await generatorText(),
         architecture: process.arch,

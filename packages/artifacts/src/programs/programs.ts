@@ -7,7 +7,7 @@ import { run } from "@cloche/base/run";
 import { obtainArtifact } from "../store/store.ts";
 import { compileFlags } from "./compile-flags.ts";
 
-const SOURCES_DIR = fileURLToPath(new URL("../../../../native", import.meta.url));
+const sourcesDir = fileURLToPath(new URL("../../../../native", import.meta.url));
 
 /** A program and the folder of its sources. */
 interface Program {
@@ -41,7 +41,7 @@ function obtainPrograms(
   const repair = "apt-get install -y gcc libc6-dev, and run the command again";
   return inStep(progress, `native program (${first.name})`, repair, async (detail) => {
     const parts = await Promise.all(
-      programs.map(async ({ name, folder }) => ({ name, ...(await sourcesOf(join(SOURCES_DIR, folder))) })),
+      programs.map(async ({ name, folder }) => ({ name, ...(await sourcesOf(join(sourcesDir, folder))) })),
     );
     const artifact = await obtainArtifact(
       cache,

@@ -1,17 +1,19 @@
-// The base file system as an ext4 image: `/fs` and `/cloche` (see base-rootfs.ts), made without mounting anything.
-// It is built small and grown after cloning (disk/), so one build serves every disk size.
+/**
+ * The base file system as an ext4 image: `/fs` and `/cloche` (see base-rootfs.ts), made without mounting anything.
+ * It is built small and grown after cloning (disk/), so one build serves every disk size.
+ */
 import { stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { inStep, type Progress } from "@cloche/base";
 import { run } from "@cloche/base/run";
 import { type Artifact, obtainArtifact } from "../store/store.ts";
 
-const RECIPE = 1;
-const MIB = 1024 * 1024;
+const recipeVersion = 1;
+const bytesPerMib = 1024 * 1024;
 /** Also the smallest disk a sandbox can have. */
-export const BASE_IMAGE_MB = 1_024;
-const JOURNAL_MB = 32;
-const IMAGE_FILE = "base.ext4";
+export const baseImageMb = 1_024;
+const journalSizeMb = 32;
+const imageFile = "base.ext4";
 
 export interface BaseImage {
   /** Names the content: images of equal key are equal. */
@@ -31,21 +33,26 @@ export function obtainBaseImage(cache: string, rootfs: Artifact, progress: Progr
         cache,
         {
           kind: "image",
-          inputs: { recipe: RECIPE, rootfs: rootfs.key, sizeMb: BASE_IMAGE_MB, journalMb: JOURNAL_MB },
-          build: (dir) => makeExt4(join(dir, IMAGE_FILE), rootfs.path),
+          inputs: {
+            recipe: recipeVersion,
+            rootfs: rootfs.key,
+            sizeMb: baseImageMb,
+            journalMb: journalSizeMb,
+          },
+          build: (dir) => makeExt4(join(dir, imageFile), rootfs.path),
         },
         (_step, text) => detail(text ?? ""),
       );
-      const path = join(artifact.path, IMAGE_FILE);
+      const path = join(artifact.path, imageFile);
       const { size } = await stat(path);
-      return { key: artifact.key, path, sizeMb: size / MIB };
+      return { key: artifact.key, path, sizeMb: size / bytesPerMib };
     },
   );
 }
 
 async function makeExt4(image: string, content: string): Promise<void> {
   await writeFile(image, "");
-  await truncate(image, BASE_IMAGE_MB * MIB);
+  await truncate(image, baseImageMb * bytesPerMib);
   await run(
     [
       "mke2fs",
@@ -60,7 +67,7 @@ async function makeExt4(image: string, content: string): Promise<void> {
       "-m",
       "0",
       "-J",
-      `size=${JOURNAL_MB}`,
+      `size=${journalSizeMb}`,
       // No lazy initialisation: each clone would write its inode tables in the background.
       "-E",
       "root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0",

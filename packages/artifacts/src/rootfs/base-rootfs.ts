@@ -1,28 +1,30 @@
-// The root file system that sandboxes start from: Debian with what people expect in a machine, Node 24 and npm.
-// Laid out as it will lie on the disk: `fs/` is the user's root, `cloche/` (0700, empty) the agent's own data.
+/**
+ * The root file system that sandboxes start from: Debian with what people expect in a machine, Node 24 and npm.
+ * Laid out as it will lie on the disk: `fs/` is the user's root, `cloche/` (0700, empty) the agent's own data.
+ */
 import { chmod, copyFile, mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { inStep, type Progress } from "@cloche/base";
-import { DIES_WITH_US, run } from "@cloche/base/run";
+import { diesWithUs, run } from "@cloche/base/run";
 import {
   addUser,
   lightenLoginShells,
   removeHostKeys,
-  SANDBOX_RESOLVER,
+  sandboxResolver,
   writeSettings,
 } from "./base-settings.ts";
-import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "../apt/debian-mirror.ts";
+import { debianKeyring, debianSuite, debianMirrors } from "../apt/debian-mirror.ts";
 import { installedVersions } from "../apt/private-apt.ts";
 import { type Artifact, obtainArtifact } from "../store/store.ts";
 import { ageText, obtainVersioned, type VersionedRequest } from "../store/versioned.ts";
 
 /** Raise when the recipe below changes in a way that its inputs do not show. */
-const RECIPE = 5;
+const recipeVersion = 5;
 
 /** Below an artifact of this kind: what is installed in it. */
-export const DPKG_STATUS = "fs/var/lib/dpkg/status";
+export const dpkgStatus = "fs/var/lib/dpkg/status";
 
-const PACKAGES = [
+const packageNames = [
   // languages and version control
   "python3 python-is-python3 python3-pip python3-venv git openssh-client",
   // fetching and unpacking
@@ -37,15 +39,15 @@ const PACKAGES = [
   "crun",
 ].flatMap((line) => line.split(" "));
 
-const NPM = {
+const npmPath = {
   version: "11.19.1",
   integrity:
     "sha512-ztsxKxt/kkIaAs+2i0GU6I+DRmUdrNasxTZKJe9TCdSjKxlhah/4r/hl5ygMD6XAg1qZ9c2TNomR4qgOydp10g==",
 };
 
-const REPAIR =
+const repair =
   "check that the Debian mirror and the npm registry can be reached from this machine (apt-get update; npm view npm version) and run the command again";
-const BUILD_DEADLINE_MS = 20 * 60_000;
+const buildDeadlineMs = 20 * 60_000;
 
 export interface BaseRootfsInputs {
   /** The Node binary to put into sandboxes: the project's own. */
@@ -60,7 +62,7 @@ export function obtainBaseRootfs(
   inputs: BaseRootfsInputs,
   progress: Progress,
 ): Promise<Artifact> {
-  return inStep(progress, "base file system (Debian)", REPAIR, async (detail) => {
+  return inStep(progress, "base file system (Debian)", repair, async (detail) => {
     const request = baseRootfsRequest(cache, inputs, progress, detail);
     const found = await obtainVersioned(cache, request, (_step, text) => detail(text ?? ""));
     const age = ageText(found, Date.now());
@@ -78,13 +80,13 @@ export function baseRootfsRequest(
   return {
     kind: "rootfs",
     inputs: {
-      recipe: RECIPE,
-      suite: DEBIAN_SUITE,
+      recipe: recipeVersion,
+      suite: debianSuite,
       architecture: process.arch,
-      packages: PACKAGES,
+      packages: packageNames,
       node: inputs.nodeVersion,
-      npm: NPM,
-      resolver: SANDBOX_RESOLVER,
+      npm: npmPath,
+      resolver: sandboxResolver,
     },
     build: async (dir) => {
       const root = join(dir, "fs");
@@ -99,7 +101,7 @@ export function baseRootfsRequest(
       await addUser(root);
       await removeHostKeys(root);
       await mkdir(join(dir, "cloche"), { mode: 0o700 });
-      return installedVersions(join(dir, DPKG_STATUS));
+      return installedVersions(join(dir, dpkgStatus));
     },
   };
 }
@@ -108,19 +110,19 @@ async function bootstrap(root: string, detail: (text: string) => void): Promise<
   const mirrors = await debianMirrors();
   await run(
     [
-      ...DIES_WITH_US,
+      ...diesWithUs,
       "mmdebstrap",
       "--variant=minbase",
-      `--include=${PACKAGES.join(",")}`,
+      `--include=${packageNames.join(",")}`,
       ...(await proxyOptions()),
-      DEBIAN_SUITE,
+      debianSuite,
       root,
-      source(mirrors.main, DEBIAN_SUITE),
-      source(mirrors.main, `${DEBIAN_SUITE}-updates`),
-      source(mirrors.security, `${DEBIAN_SUITE}-security`),
+      source(mirrors.main, debianSuite),
+      source(mirrors.main, `${debianSuite}-updates`),
+      source(mirrors.security, `${debianSuite}-security`),
     ],
     {
-      deadlineMs: BUILD_DEADLINE_MS,
+      deadlineMs: buildDeadlineMs,
       onLine: (line) => {
         if (line.startsWith("I: ")) detail(line.slice(3));
       },
@@ -128,7 +130,7 @@ async function bootstrap(root: string, detail: (text: string) => void): Promise<
   );
 }
 
-const source = (uri: string, suite: string) => `deb [signed-by=${DEBIAN_KEYRING}] ${uri} ${suite} main`;
+const source = (uri: string, suite: string) => `deb [signed-by=${debianKeyring}] ${uri} ${suite} main`;
 
 /** mmdebstrap writes its own apt configuration, so the computer's proxy is passed on. */
 async function proxyOptions(): Promise<string[]> {
@@ -165,14 +167,14 @@ function obtainNpm(cache: string, progress: Progress): Promise<Artifact> {
     cache,
     {
       kind: "npm",
-      inputs: NPM,
+      inputs: npmPath,
       build: async (dir) => {
-        const argv = ["npm", "pack", "--json", "--pack-destination", dir, `npm@${NPM.version}`] as const;
+        const argv = ["npm", "pack", "--json", "--pack-destination", dir, `npm@${npmPath.version}`] as const;
         const { stdout } = await run([...argv], { cwd: dir, deadlineMs: 5 * 60_000 });
         const packed = (JSON.parse(stdout) as { filename: string; integrity: string }[])[0];
-        if (packed?.integrity !== NPM.integrity)
+        if (packed?.integrity !== npmPath.integrity)
           throw new Error(
-            `npm ${NPM.version} of the registry has integrity ${packed?.integrity}, not the pinned one`,
+            `npm ${npmPath.version} of the registry has integrity ${packed?.integrity}, not the pinned one`,
           );
         const archive = join(dir, packed.filename);
         await mkdir(join(dir, "npm"));

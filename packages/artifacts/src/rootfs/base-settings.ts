@@ -1,19 +1,21 @@
-// Additions to the base file system's packages: settings of a machine in a sandbox, and a user besides root.
+/**
+ * Additions to the base file system's packages: settings of a machine in a sandbox, and a user besides root.
+ */
 import { chmod, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "@cloche/base/run";
-import { DEBIAN_KEYRING, DEBIAN_SUITE, PUBLIC_MIRROR, PUBLIC_SECURITY_MIRROR } from "../apt/debian-mirror.ts";
+import { debianKeyring, debianSuite, publicMirror, publicSecurityMirror } from "../apt/debian-mirror.ts";
 
 /** Name server of every sandbox; equal everywhere, so that a disk can move between slots and hosts. See network/. */
-export const SANDBOX_RESOLVER = "198.18.0.53";
+export const sandboxResolver = "198.18.0.53";
 
 /** Name of the user besides root: uid and gid 1000, may become root without a password. */
-const USER = "user";
+const user = "user";
 
 export async function writeSettings(root: string): Promise<void> {
   const etc = (name: string, text: string) => writeFile(join(root, "etc", name), text);
   await rm(join(root, "etc/resolv.conf"), { force: true });
-  await etc("resolv.conf", `nameserver ${SANDBOX_RESOLVER}\noptions timeout:2 attempts:2\n`);
+  await etc("resolv.conf", `nameserver ${sandboxResolver}\noptions timeout:2 attempts:2\n`);
   await etc(
     "hosts",
     "127.0.0.1\tlocalhost\n127.0.1.1\tsandbox\n::1\tlocalhost ip6-localhost ip6-loopback\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n",
@@ -27,8 +29,8 @@ export async function writeSettings(root: string): Promise<void> {
   await etc(
     "apt/sources.list.d/debian.sources",
     [
-      `Types: deb\nURIs: ${PUBLIC_MIRROR}\nSuites: ${DEBIAN_SUITE} ${DEBIAN_SUITE}-updates\nComponents: main\nSigned-By: ${DEBIAN_KEYRING}\n`,
-      `Types: deb\nURIs: ${PUBLIC_SECURITY_MIRROR}\nSuites: ${DEBIAN_SUITE}-security\nComponents: main\nSigned-By: ${DEBIAN_KEYRING}\n`,
+      `Types: deb\nURIs: ${publicMirror}\nSuites: ${debianSuite} ${debianSuite}-updates\nComponents: main\nSigned-By: ${debianKeyring}\n`,
+      `Types: deb\nURIs: ${publicSecurityMirror}\nSuites: ${debianSuite}-security\nComponents: main\nSigned-By: ${debianKeyring}\n`,
     ].join("\n"),
   );
   // gVisor cannot give apt's download user its own sandbox; the machine is the sandbox.
@@ -60,9 +62,9 @@ export async function lightenLoginShells(root: string): Promise<void> {
 
 /** A user for programs that refuse to run as root, and for clients that expect one. */
 export async function addUser(root: string): Promise<void> {
-  await run(["chroot", root, "useradd", "--create-home", "--uid", "1000", "--shell", "/bin/bash", USER]);
-  const rule = join(root, "etc/sudoers.d", USER);
-  await writeFile(rule, `${USER} ALL=(ALL:ALL) NOPASSWD: ALL\n`);
+  await run(["chroot", root, "useradd", "--create-home", "--uid", "1000", "--shell", "/bin/bash", user]);
+  const rule = join(root, "etc/sudoers.d", user);
+  await writeFile(rule, `${user} ALL=(ALL:ALL) NOPASSWD: ALL\n`);
   await chmod(rule, 0o440); // required by sudo
   await run(["chroot", root, "visudo", "--check", "--quiet"]);
 }

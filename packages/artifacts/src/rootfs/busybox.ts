@@ -1,21 +1,23 @@
-// Debian's static busybox, unpacked privately: shell and tools of system roots that have no libc. Not installed on the computer,
-// where it would conflict with the dynamic busybox package.
+/**
+ * Debian's static busybox, unpacked privately: shell and tools of system roots that have no libc. Not installed on the computer,
+ * where it would conflict with the dynamic busybox package.
+ */
 import { join } from "node:path";
 import { inStep, type Progress } from "@cloche/base";
-import { DEBIAN_SUITE } from "../apt/debian-mirror.ts";
+import { debianSuite } from "../apt/debian-mirror.ts";
 import { unpackPrivateDebs } from "../apt/private-deb.ts";
 import { obtainVersioned, type VersionedRequest } from "../store/versioned.ts";
 
-const PACKAGE = "busybox-static";
+const packageName = "busybox-static";
 
 export const busyboxRequest = (): VersionedRequest => ({
   kind: "busybox",
-  inputs: { suite: DEBIAN_SUITE, architecture: process.arch, recipe: 1 },
-  build: (into) => unpackPrivateDebs({ packages: [PACKAGE], into }),
+  inputs: { suite: debianSuite, architecture: process.arch, recipe: 1 },
+  build: (into) => unpackPrivateDebs({ packages: [packageName], into }),
 });
 
 /** The packages that a build now would use. */
-export const busyboxPackages = async (): Promise<string[]> => [PACKAGE];
+export const busyboxPackages = async (): Promise<string[]> => [packageName];
 
 /** Answers the path of the binary. */
 export function obtainBusybox(cache: string, progress: Progress): Promise<string> {

@@ -1,22 +1,24 @@
-// Removes artifacts that are no longer needed: an upgrade makes new ones beside the old.
-//
-// Kept at any age: artifacts that this process has obtained, the newest of each kind that is still made, and artifacts named in a record of
-// a machine or memory image (suspended sandboxes are restored with the agent's root that they were made with). Others are removed after
-// UNUSED_DAYS without use: every service marks its artifacts at each start and daily (store.ts).
+/**
+ * Removes artifacts that are no longer needed: an upgrade makes new ones beside the old.
+ *
+ * Kept at any age: artifacts that this process has obtained, the newest of each kind that is still made, and artifacts named in a record of
+ * a machine or memory image (suspended sandboxes are restored with the agent's root that they were made with). Others are removed after
+ * unusedDays without use: every service marks its artifacts at each start and daily (store.ts).
+ */
 import { readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { withFileLock } from "@cloche/base/file-lock";
 import { obtainedNames } from "./store.ts";
 import { notePath } from "./versioned.ts";
 
-const UNUSED_DAYS = 30;
+const unusedDays = 30;
 /** Kinds that are no longer made, so that even the newest is of no use. `runsc`: Debian's, until 2026-11. */
-const RETIRED = new Set(["runsc"]);
-const DAY_MS = 24 * 3_600_000;
-const ARTIFACT = /^([a-z-]+)-([0-9a-f]{16})$/;
+const retired = new Set(["runsc"]);
+const dayMs = 24 * 3_600_000;
+const artifact = /^([a-z-]+)-([0-9a-f]{16})$/;
 /** Larger files are images of disks and memory, and are not read. */
-const RECORD_BYTES_MAX = 256 * 1024;
-const RECORD_DEPTH_MAX = 5;
+const recordBytesMax = 256 * 1024;
+const recordDepthMax = 5;
 
 export interface PruneOptions {
   cache: string;
@@ -45,9 +47,9 @@ export async function pruneArtifacts(
   const all = await artifactsIn(cache);
   const newest = new Map<string, Candidate>();
   for (const one of all) if (one.usedAtMs > (newest.get(one.kind)?.usedAtMs ?? -1)) newest.set(one.kind, one);
-  const isNewest = (one: Candidate): boolean => newest.get(one.kind) === one && !RETIRED.has(one.kind);
+  const isNewest = (one: Candidate): boolean => newest.get(one.kind) === one && !retired.has(one.kind);
   const unused = all.filter(
-    (one) => !needed.has(one.name) && !isNewest(one) && one.usedAtMs < nowMs - UNUSED_DAYS * DAY_MS,
+    (one) => !needed.has(one.name) && !isNewest(one) && one.usedAtMs < nowMs - unusedDays * dayMs,
   );
   const named = await keysNamedIn(records, new Set(unused.map(({ key }) => key)));
   const removed: string[] = [];
@@ -58,7 +60,7 @@ export async function pruneArtifacts(
 async function artifactsIn(cache: string): Promise<Candidate[]> {
   const found: Candidate[] = [];
   for (const name of await readdir(cache)) {
-    const [, kind, key] = ARTIFACT.exec(name) ?? [];
+    const [, kind, key] = artifact.exec(name) ?? [];
     const info = kind === undefined ? undefined : await stat(join(cache, name)).catch(() => undefined);
     if (kind !== undefined && key !== undefined && info?.isDirectory() === true)
       found.push({ name, kind, key, usedAtMs: info.mtimeMs });
@@ -89,10 +91,10 @@ async function keysNamedIn(directories: readonly string[], keys: ReadonlySet<str
   const visit = async (directory: string, depth: number): Promise<void> => {
     for (const entry of await readdir(directory, { withFileTypes: true }).catch(absent)) {
       const path = join(directory, entry.name);
-      if (entry.isDirectory() && depth < RECORD_DEPTH_MAX) await visit(path, depth + 1);
+      if (entry.isDirectory() && depth < recordDepthMax) await visit(path, depth + 1);
       if (!entry.isFile()) continue;
       const size = (await stat(path).catch(absentFile))?.size ?? 0;
-      if (size === 0 || size > RECORD_BYTES_MAX) continue;
+      if (size === 0 || size > recordBytesMax) continue;
       const text = await readFile(path, "latin1").catch(() => "");
       for (const [key] of text.matchAll(/[0-9a-f]{16}/g)) if (keys.has(key)) named.add(key);
     }

@@ -1,8 +1,10 @@
-// Runs independent steps of set-up at the same time. Shown as one step whose details name both; their lines come in any order.
+/**
+ * Runs independent steps of set-up at the same time. Shown as one step whose details name both; their lines come in any order.
+ */
 import type { Progress } from "@cloche/base";
 
 /** A step that took at least this long gets a line with its time. */
-const LONG_MS = 2_000;
+const longMs = 2_000;
 
 type Task<T> = (progress: Progress) => Promise<T>;
 
@@ -47,7 +49,7 @@ function reporterOf(print: (text: string) => void, nowMs: () => number) {
   let startedMs = 0;
   const end = (): void => {
     const tookMs = nowMs() - startedMs;
-    if (current !== undefined && tookMs >= LONG_MS) print(`${current} took ${(tookMs / 1000).toFixed(0)} s`);
+    if (current !== undefined && tookMs >= longMs) print(`${current} took ${(tookMs / 1000).toFixed(0)} s`);
     current = undefined;
   };
   const step: Progress = (name, detail) => {

@@ -1,9 +1,11 @@
-// Content-addressed artifacts under CLOCHE_CACHE: `<kind>-<key>/`, where the key is a hash of all inputs.
-// Owns that directory. Several services and test homes share it: a per-kind file lock lets one build while others wait.
-//
-//   missing ──build in .tmp-<kind>-…──▶ rename ──▶ present (never changed again)
-//
-// Finished artifacts survive a crash. A half-built one is in a .tmp- directory, which the next build removes.
+/**
+ * Content-addressed artifacts under CLOCHE_CACHE: `<kind>-<key>/`, where the key is a hash of all inputs.
+ * Owns that directory. Several services and test homes share it: a per-kind file lock lets one build while others wait.
+ *
+ *   missing ──build in .tmp-<kind>-…──▶ rename ──▶ present (never changed again)
+ *
+ * Finished artifacts survive a crash. A half-built one is in a .tmp- directory, which the next build removes.
+ */
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -11,8 +13,8 @@ import type { Progress } from "@cloche/base";
 import { withFileLock } from "@cloche/base/file-lock";
 import { run } from "@cloche/base/run";
 
-const KEY_CHARS = 16;
-const FRESHEN_EVERY_MS = 24 * 3_600_000;
+const keyChars = 16;
+const freshenEveryMs = 24 * 3_600_000;
 
 /** Paths of the artifacts that this process has obtained and needs while it runs. */
 const obtained = new Set<string>();
@@ -38,7 +40,7 @@ export function artifactKey(kind: string, inputs: Readonly<Record<string, unknow
   return createHash("sha256")
     .update(JSON.stringify([kind, sorted]))
     .digest("hex")
-    .slice(0, KEY_CHARS);
+    .slice(0, keyChars);
 }
 
 /** The artifact of these inputs, built if missing. Concurrent callers, in any process, build it once. */
@@ -121,7 +123,7 @@ const freshen = (path: string): Promise<void> => utimes(path, new Date(), new Da
 export function stayInUse(): () => void {
   const timer = setInterval(() => {
     for (const path of obtained) void freshen(path);
-  }, FRESHEN_EVERY_MS);
+  }, freshenEveryMs);
   timer.unref();
   return () => clearInterval(timer);
 }

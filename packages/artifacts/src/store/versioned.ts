@@ -1,8 +1,10 @@
-// Artifacts made of packages that others publish. Their key includes the packages' versions, which only a build knows. So each has a note
-// beside it, `<kind>-<key>.made-from.json`, and the newest artifact of the present recipe is used:
-//
-//   a start          uses it, without a network; builds the first
-//   cloche update    builds another if versions are newer (update.ts); the next start uses that one
+/**
+ * Artifacts made of packages that others publish. Their key includes the packages' versions, which only a build knows. So each has a note
+ * beside it, `<kind>-<key>.made-from.json`, and the newest artifact of the present recipe is used:
+ *
+ *   a start          uses it, without a network; builds the first
+ *   cloche update    builds another if versions are newer (update.ts); the next start uses that one
+ */
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Progress, readJsonFile, rfc3339, writeDurably } from "@cloche/base";
@@ -39,10 +41,10 @@ interface Note {
   versions: Versions;
 }
 
-const NOTE_SUFFIX = ".made-from.json";
-const FORMAT = 1;
-const DAY_MS = 24 * 3_600_000;
-const NOTICE_AFTER_DAYS = 7;
+const noteSuffix = ".made-from.json";
+const noteFormat = 1;
+const dayMs = 24 * 3_600_000;
+const noticeAfterDays = 7;
 
 /** The artifact in use, built if there is none. Concurrent callers, in any process, build it once. */
 export async function obtainVersioned(
@@ -74,8 +76,8 @@ export async function currentVersioned(
   const recipe = artifactKey(kind, inputs);
   let newest: VersionedArtifact | undefined;
   for (const name of await readdir(cache).catch(() => [])) {
-    if (!name.startsWith(`${kind}-`) || !name.endsWith(NOTE_SUFFIX)) continue;
-    const key = name.slice(kind.length + 1, -NOTE_SUFFIX.length);
+    if (!name.startsWith(`${kind}-`) || !name.endsWith(noteSuffix)) continue;
+    const key = name.slice(kind.length + 1, -noteSuffix.length);
     const artifact = await noted(cache, kind, key, recipe);
     if (artifact && artifact.madeFrom.madeAtMs >= (newest?.madeFrom.madeAtMs ?? 0)) newest = artifact;
   }
@@ -84,13 +86,13 @@ export async function currentVersioned(
 
 /** A line about the artifact's age, for a start; undefined if it is new. */
 export function ageText({ madeFrom }: VersionedArtifact, nowMs: number): string | undefined {
-  const days = Math.floor((nowMs - madeFrom.madeAtMs) / DAY_MS);
-  if (days < NOTICE_AFTER_DAYS) return undefined;
+  const days = Math.floor((nowMs - madeFrom.madeAtMs) / dayMs);
+  if (days < noticeAfterDays) return undefined;
   return `made ${days} days ago: npx cloche update looks for newer packages`;
 }
 
 /** Path of an artifact's note, which is removed together with it. */
-export const notePath = (artifact: string): string => `${artifact}${NOTE_SUFFIX}`;
+export const notePath = (artifact: string): string => `${artifact}${noteSuffix}`;
 
 async function noted(
   cache: string,
@@ -100,7 +102,7 @@ async function noted(
 ): Promise<VersionedArtifact | undefined> {
   const path = join(cache, `${kind}-${key}`);
   const note = (await readJsonFile(notePath(path)).catch(() => undefined)) as Partial<Note> | undefined;
-  if (note?.format !== FORMAT || note.recipe !== recipe || !(await isPresent(path))) return undefined;
+  if (note?.format !== noteFormat || note.recipe !== recipe || !(await isPresent(path))) return undefined;
   const madeFrom = { versions: note.versions ?? {}, madeAtMs: Date.parse(note.made_at ?? "") || 0 };
   return { key, path, madeFrom };
 }
@@ -115,7 +117,7 @@ async function build(
     versions = await fill(dir);
     const key = artifactKey(kind, { ...inputs, versions: Object.entries(versions).toSorted() });
     const note: Note = {
-      format: FORMAT,
+      format: noteFormat,
       recipe: artifactKey(kind, inputs),
       made_at: rfc3339(madeAtMs),
       versions,

@@ -1,5 +1,7 @@
-// Writes "newc" cpio archives, the format of Linux's first root file system. Needs no program of the host. Equal entries give equal
-// bytes, so that images can be named by their content.
+/**
+ * Writes "newc" cpio archives, the format of Linux's first root file system. Needs no program of the host. Equal entries give equal
+ * bytes, so that images can be named by their content.
+ */
 
 export interface CpioEntry {
   /** Relative, without a leading slash. Parents must come first. */
@@ -9,14 +11,14 @@ export interface CpioEntry {
   readonly data?: Uint8Array;
 }
 
-const S_IFDIR = 0o040000;
-const S_IFREG = 0o100000;
-const TRAILER = "TRAILER!!!";
+const sIfdir = 0o040000;
+const sIfreg = 0o100000;
+const trailer = "TRAILER!!!";
 
-export const cpioDirectory = (path: string): CpioEntry => ({ path, mode: S_IFDIR | 0o755 });
+export const cpioDirectory = (path: string): CpioEntry => ({ path, mode: sIfdir | 0o755 });
 export const cpioFile = (path: string, data: Uint8Array, executable = false): CpioEntry => ({
   path,
-  mode: S_IFREG | (executable ? 0o755 : 0o644),
+  mode: sIfreg | (executable ? 0o755 : 0o644),
   data,
 });
 
@@ -24,7 +26,7 @@ export const cpioFile = (path: string, data: Uint8Array, executable = false): Cp
 export function cpioArchive(entries: readonly CpioEntry[]): Buffer {
   const parts: Uint8Array[] = [];
   for (const [index, entry] of entries.entries()) append(parts, index + 1, entry);
-  append(parts, 0, { path: TRAILER, mode: 0 });
+  append(parts, 0, { path: trailer, mode: 0 });
   return Buffer.concat(parts);
 }
 

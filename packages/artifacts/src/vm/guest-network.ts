@@ -1,5 +1,7 @@
-// Addresses inside a virtual machine. They are equal in all machines, so that a clone needs no change. Each machine is behind a tap
-// in its own network namespace (tap.ts), which gives it a different address outside.
+/**
+ * Addresses inside a virtual machine. They are equal in all machines, so that a clone needs no change. Each machine is behind a tap
+ * in its own network namespace (tap.ts), which gives it a different address outside.
+ */
 
 export const guestNetwork = {
   /** The guest's only interface. */

@@ -1,4 +1,4 @@
-// Everything about virtual machines that depends on the processor architecture.
+/** Everything about virtual machines that depends on the processor architecture. */
 import { ClocheError } from "@cloche/protocol";
 
 export interface VmArch {

@@ -1,4 +1,6 @@
-// The first root file system of virtual machines (initramfs): busybox, the boot modules and our first process.
+/**
+ * The first root file system of virtual machines (initramfs): busybox, the boot modules and our first process.
+ */
 import { readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -7,8 +9,8 @@ import { cpioArchive, cpioDirectory, type CpioEntry, cpioFile } from "./cpio.ts"
 import { obtainArtifact } from "../store/store.ts";
 import type { VmKernel } from "./vm-kernel.ts";
 
-const INIT = fileURLToPath(new URL("./guest/first-root-init.sh", import.meta.url));
-const MOUNT_POINTS = ["bin", "dev", "proc", "sys", "system"];
+const initScript = fileURLToPath(new URL("./guest/first-root-init.sh", import.meta.url));
+const mountPoints = ["bin", "dev", "proc", "sys", "system"];
 
 export interface VmFirstRoot {
   readonly key: string;
@@ -21,7 +23,7 @@ export function obtainVmFirstRoot(cache: string, kernel: VmKernel, progress: Pro
     "first root of virtual machines",
     "free some disk space and try again",
     async () => {
-      const init = await readFile(INIT);
+      const init = await readFile(initScript);
       const artifact = await obtainArtifact(
         cache,
         {
@@ -45,7 +47,7 @@ echo ${marker} > /dev/${console}
 /bin/busybox poweroff -f
 `;
   return cpioArchive([
-    ...MOUNT_POINTS.map(cpioDirectory),
+    ...mountPoints.map(cpioDirectory),
     cpioFile("bin/busybox", await readFile(kernel.busybox), true),
     cpioFile("init", Buffer.from(init), true),
   ]);
@@ -53,7 +55,7 @@ echo ${marker} > /dev/${console}
 
 async function archive(kernel: VmKernel, init: Buffer): Promise<Buffer> {
   const entries: CpioEntry[] = [
-    ...MOUNT_POINTS.map(cpioDirectory),
+    ...mountPoints.map(cpioDirectory),
     cpioFile("init", init, true),
     cpioFile("bin/busybox", await readFile(kernel.busybox), true),
     cpioFile("boot-modules", Buffer.from(`${kernel.bootModules.join("\n")}\n`)),

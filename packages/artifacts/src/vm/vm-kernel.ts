@@ -1,5 +1,7 @@
-// The guests' kernel: Debian's generic kernel, unpacked privately (nothing is installed on the computer), with the modules that a
-// sandbox may need.
+/**
+ * The guests' kernel: Debian's generic kernel, unpacked privately (nothing is installed on the computer), with the modules that a
+ * sandbox may need.
+ */
 import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { inStep, type Progress } from "@cloche/base";
@@ -11,20 +13,20 @@ import { obtainVersioned, type VersionedRequest } from "../store/versioned.ts";
 import type { VmArch } from "./vm-arch.ts";
 
 /** Raise when other files of the packages are kept. */
-const RECIPE = 1;
-const REPAIR =
+const recipeVersion = 1;
+const repair =
   "check that the Debian mirror of this machine can be reached (apt-get update) and run the command again";
 
 /** Modules loaded before the system disk is mounted, in this order, with their dependencies. */
-const BOOT_MODULES = ["crc32c_generic", "ext4", "virtio_pci", "virtio_blk", "virtio_net", "qemu_fw_cfg"];
+const neededModules = ["crc32c_generic", "ext4", "virtio_pci", "virtio_blk", "virtio_net", "qemu_fw_cfg"];
 
 /** Modules that the guest's kernel loads on demand: containers, overlays, bridges, packet filters, tunnels. */
-const DEMAND_MODULES =
+const demandModules =
   "overlay fuse loop veth bridge br_netfilter tun dummy macvlan ipvlan vxlan ifb sch_htb sch_fq_codel tcp_bbr wireguard squashfs xfs btrfs dm-mod".split(
     " ",
   );
 /** Whole folders of the kernel's tree. */
-const DEMAND_FOLDERS = [
+const demandFolders = [
   "kernel/net/netfilter/",
   "kernel/net/ipv4/netfilter/",
   "kernel/net/ipv6/netfilter/",
@@ -47,7 +49,7 @@ export interface VmKernel {
 
 /** Takes about 15 s if the kernel has to be fetched. */
 export function obtainVmKernel(cache: string, arch: VmArch, progress: Progress): Promise<VmKernel> {
-  return inStep(progress, "kernel of virtual machines", REPAIR, async (detail) => {
+  return inStep(progress, "kernel of virtual machines", repair, async (detail) => {
     const boot = bootModules(arch);
     const busybox = await obtainBusybox(cache, progress);
     const request = vmKernelRequest(cache, arch, detail);
@@ -64,7 +66,7 @@ export function obtainVmKernel(cache: string, arch: VmArch, progress: Progress):
   });
 }
 
-const bootModules = (arch: VmArch): string[] => [...BOOT_MODULES, ...arch.panicModules];
+const bootModules = (arch: VmArch): string[] => [...neededModules, ...arch.panicModules];
 
 export function vmKernelRequest(
   cache: string,
@@ -75,11 +77,11 @@ export function vmKernelRequest(
   return {
     kind: "vm-kernel",
     inputs: {
-      recipe: RECIPE,
+      recipe: recipeVersion,
       package: arch.kernelPackage,
       boot,
-      demand: DEMAND_MODULES,
-      folders: DEMAND_FOLDERS,
+      demand: demandModules,
+      folders: demandFolders,
     },
     build: async (dir) =>
       build(dir, arch, boot, await obtainBusybox(cache, (_step, text) => text && detail(text)), detail),
@@ -111,8 +113,8 @@ async function build(
   for (const module of await withDependencies(
     unpacked,
     release,
-    [...boot, ...DEMAND_MODULES],
-    DEMAND_FOLDERS,
+    [...boot, ...demandModules],
+    demandFolders,
   )) {
     await mkdir(dirname(join(dir, module)), { recursive: true });
     await rename(join(unpacked, module), join(dir, module));

@@ -1,4 +1,4 @@
-// Compiles the small native programs of the QEMU driver (native/vm).
+/** Compiles the small native programs of the QEMU driver (native/vm). */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -7,8 +7,8 @@ import { run } from "@cloche/base/run";
 import { compileFlags } from "../programs/compile-flags.ts";
 import { obtainArtifact } from "../store/store.ts";
 
-const SOURCES_DIR = fileURLToPath(new URL("../../../../native/vm", import.meta.url));
-const PROGRAMS = [
+const sourcesDir = fileURLToPath(new URL("../../../../native/vm", import.meta.url));
+const vmPrograms = [
   { source: "vm-launch.c", output: "vm-launch", flags: ["-static"] },
   { source: "vm-pages.c", output: "vm-pages", flags: ["-static"] },
   { source: "vm-clock.c", output: "vm-clock", flags: ["-static"] },
@@ -31,17 +31,17 @@ export function obtainVmTools(cache: string, progress: Progress): Promise<VmTool
   const repair = "apt-get install -y gcc libc6-dev, and run the command again";
   return inStep(progress, "native programs of virtual machines", repair, async () => {
     const texts = await Promise.all(
-      PROGRAMS.map(({ source }) => readFile(join(SOURCES_DIR, source), "utf8")),
+      vmPrograms.map(({ source }) => readFile(join(sourcesDir, source), "utf8")),
     );
-    const common = await compileFlags(SOURCES_DIR);
+    const common = await compileFlags(sourcesDir);
     const artifact = await obtainArtifact(
       cache,
       {
         kind: "vm-tools",
-        inputs: { programs: PROGRAMS, texts, flags: common, architecture: process.arch },
+        inputs: { programs: vmPrograms, texts, flags: common, architecture: process.arch },
         build: async (dir) => {
-          for (const { source, output, flags } of PROGRAMS)
-            await run(["gcc", ...common, ...flags, "-o", join(dir, output), join(SOURCES_DIR, source)]);
+          for (const { source, output, flags } of vmPrograms)
+            await run(["gcc", ...common, ...flags, "-o", join(dir, output), join(sourcesDir, source)]);
         },
       },
       progress,

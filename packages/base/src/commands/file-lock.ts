@@ -1,5 +1,7 @@
-// An exclusive lock between processes. The kernel releases it when the holder dies, so there are no stale locks.
-// util-linux's flock holds it in a child that ends with a pipe from us, because Node has no flock(2).
+/**
+ * An exclusive lock between processes. The kernel releases it when the holder dies, so there are no stale locks.
+ * util-linux's flock holds it in a child that ends with a pipe from us, because Node has no flock(2).
+ */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdir } from "node:fs/promises";

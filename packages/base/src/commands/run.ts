@@ -1,5 +1,7 @@
-// Runs one command of the computer (mount, mkfs, apt, ip, nft) and captures its output.
-// Arguments are passed as a list, never through a shell. Nothing is inherited: stdin is empty or `input`.
+/**
+ * Runs one command of the computer (mount, mkfs, apt, ip, nft) and captures its output.
+ * Arguments are passed as a list, never through a shell. Nothing is inherited: stdin is empty or `input`.
+ */
 import { execFile } from "node:child_process";
 
 export interface RunOptions {
@@ -25,7 +27,7 @@ export interface RunResult {
  * Prefix for a long command that starts others or mounts. Its whole tree is killed when it or our process dies, and it has its own
  * mounts, so that an interrupted build leaves nothing.
  */
-export const DIES_WITH_US = [
+export const diesWithUs = [
   "setpriv",
   "--pdeathsig=KILL",
   "unshare",
@@ -38,13 +40,13 @@ export const DIES_WITH_US = [
 ] as const;
 
 /** Our PATH and the folders of system programs: after a plain `su` a PATH has no sbin. */
-export const SYSTEM_PATH = [process.env.PATH, "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+export const systemPath = [process.env.PATH, "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
   .filter((dir) => dir)
   .join(":");
 
-const DEFAULT_DEADLINE_MS = 60_000;
-const MAX_OUTPUT_BYTES = 64 * 1024 * 1024;
-const STDERR_TAIL_CHARS = 2_000;
+const defaultDeadlineMs = 60_000;
+const maxOutputBytes = 64 * 1024 * 1024;
+const stderrTailChars = 2_000;
 
 /** A command that could not be started, failed, or ran past its deadline. The message carries the end of its stderr. */
 export class CommandError extends Error {
@@ -55,7 +57,7 @@ export class CommandError extends Error {
   readonly stderr: string;
 
   constructor(argv: readonly string[], exitCode: number, why: string, stderr: string) {
-    const tail = stderr.trim().slice(-STDERR_TAIL_CHARS);
+    const tail = stderr.trim().slice(-stderrTailChars);
     super(`${argv.slice(0, 6).join(" ")}${argv.length > 6 ? " …" : ""}: ${why}${tail ? `: ${tail}` : ""}`);
     this.argv = argv;
     this.exitCode = exitCode;
@@ -66,16 +68,16 @@ export class CommandError extends Error {
 /** Runs `argv` and resolves when it exits 0; otherwise throws CommandError. */
 export function run(argv: readonly [string, ...string[]], options: RunOptions = {}): Promise<RunResult> {
   const [file, ...args] = argv;
-  const deadlineMs = options.deadlineMs ?? DEFAULT_DEADLINE_MS;
+  const deadlineMs = options.deadlineMs ?? defaultDeadlineMs;
   return new Promise((resolve, reject) => {
     const child = execFile(
       file,
       args,
       {
         cwd: options.cwd,
-        env: { ...(options.onlyEnv ? {} : process.env), PATH: SYSTEM_PATH, LC_ALL: "C", ...options.env },
+        env: { ...(options.onlyEnv ? {} : process.env), PATH: systemPath, LC_ALL: "C", ...options.env },
         encoding: "utf8",
-        maxBuffer: MAX_OUTPUT_BYTES,
+        maxBuffer: maxOutputBytes,
         timeout: deadlineMs,
         killSignal: "SIGKILL",
       },
@@ -85,7 +87,7 @@ export function run(argv: readonly [string, ...string[]], options: RunOptions = 
         if (error.code === "ENOENT")
           return reject(new CommandError(argv, 127, "no such program on PATH", stderr));
         if (error.code === "ERR_CHILD_PROCESS_STDIO_MAXBUFFER")
-          return reject(new CommandError(argv, -1, `wrote over ${MAX_OUTPUT_BYTES} bytes`, stderr));
+          return reject(new CommandError(argv, -1, `wrote over ${maxOutputBytes} bytes`, stderr));
         if (error.killed)
           return reject(new CommandError(argv, -1, `not finished after ${deadlineMs} ms, killed`, stderr));
         const code = typeof error.code === "number" ? error.code : -1;

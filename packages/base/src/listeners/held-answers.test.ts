@@ -1,4 +1,4 @@
-// Answers that clients do not take, of HTTP/1.1 and HTTP/2.
+/** Answers that clients do not take, of HTTP/1.1 and HTTP/2. */
 import { EventEmitter, once } from "node:events";
 import {
   createServer as createHttp1,

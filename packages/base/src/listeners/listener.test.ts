@@ -1,4 +1,4 @@
-// A server as boundHttp bounds it: its times, its body's bytes, its places.
+/** A server as boundHttp bounds it: its times, its body's bytes, its places. */
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
 import net, { type AddressInfo, type Socket } from "node:net";

@@ -1,4 +1,6 @@
-// Counts pieces, not time: how many pieces of a client's body a server handles, whatever the client's chunks are.
+/**
+ * Counts pieces, not time: how many pieces of a client's body a server handles, whatever the client's chunks are.
+ */
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { connect, type AddressInfo } from "node:net";

@@ -1,4 +1,6 @@
-// Counts pieces, not time: how many pieces of an HTTP/2 body a server handles, whatever the client's frames are.
+/**
+ * Counts pieces, not time: how many pieces of an HTTP/2 body a server handles, whatever the client's frames are.
+ */
 import { once } from "node:events";
 import {
   connect as connectHttp2,

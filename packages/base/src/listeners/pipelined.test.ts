@@ -1,4 +1,4 @@
-// Requests that a client sends before it has the answers to those before.
+/** Requests that a client sends before it has the answers to those before. */
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server, type ServerResponse } from "node:http";
 import net, { type AddressInfo, type Socket } from "node:net";

@@ -3,7 +3,7 @@ import { present, wholeNumber } from "../options.ts";
 import { printJson, printTable } from "../terminal.ts";
 import { act, type Registry } from "../register.ts";
 
-const PAGE_SIZE = 1_000;
+const defaultPageSize = 1_000;
 
 /** audit. */
 export function addAuditCommand(registry: Registry): void {
@@ -25,7 +25,7 @@ export function addAuditCommand(registry: Registry): void {
         const entries: AuditEntry[] = [];
         let pageToken: string | undefined;
         while (entries.length < limit && pageToken !== "") {
-          const pageSize = Math.min(limit - entries.length, PAGE_SIZE);
+          const pageSize = Math.min(limit - entries.length, defaultPageSize);
           const request = present({ subject, page_size: pageSize, page_token: pageToken });
           const page = await run.cloche.gateway.listAuditEntries(request, { signal: run.signal });
           entries.push(...page.entries);

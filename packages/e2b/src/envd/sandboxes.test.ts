@@ -1,4 +1,4 @@
-// What one team's use takes from the others in the memory that all share.
+/** What one team's use takes from the others in the memory that all share. */
 import { nodeFetch } from "@cloche/sdk/node";
 import { expect, test } from "vitest";
 import { AccessTokens } from "../access-token.ts";

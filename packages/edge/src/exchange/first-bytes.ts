@@ -24,8 +24,8 @@ export interface FirstBytesOptions {
 /** A line in more pieces than this is left to node's parser, which does not start again with each piece. */
 const mostPieces = 256;
 const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-const LF = 10;
-const CR = 13;
+const lineFeed = 10;
+const cr = 13;
 
 export function readFirstBytes(socket: Socket, options: FirstBytesOptions): void {
   let bytes: Buffer = Buffer.alloc(0);
@@ -52,7 +52,7 @@ export function readFirstBytes(socket: Socket, options: FirstBytesOptions): void
       return;
     }
     const isEnough = bytes.length > options.maxBytes || pieces > mostPieces || isBinary(bytes);
-    if (isEnough || bytes.includes(LF, lineStart(bytes))) give("http1");
+    if (isEnough || bytes.includes(lineFeed, lineStart(bytes))) give("http1");
   };
   const onEnd = (): void => fail(bytes.length === 0 ? "none" : "ended");
   const timer = setTimeout(() => fail("timeout"), options.timeoutMs);
@@ -66,14 +66,14 @@ function isPreface(bytes: Buffer): boolean {
 }
 
 const isBinary = (bytes: Buffer): boolean => {
-  const first = bytes[0] ?? CR;
-  return first < 32 && first !== CR && first !== LF;
+  const first = bytes[0] ?? cr;
+  return first < 32 && first !== cr && first !== lineFeed;
 };
 
 /** Where the first line that is not empty begins. */
 function lineStart(bytes: Buffer): number {
   let at = 0;
-  while (bytes[at] === CR || bytes[at] === LF) at += 1;
+  while (bytes[at] === cr || bytes[at] === lineFeed) at += 1;
   return at;
 }
 
@@ -84,7 +84,7 @@ export const asciiTarget = (target: string): string =>
 /** The bytes with the request's target in ASCII. */
 function escaped(bytes: Buffer): Buffer {
   const start = lineStart(bytes);
-  const end = bytes.indexOf(LF, start);
+  const end = bytes.indexOf(lineFeed, start);
   const line = bytes.toString("latin1", start, end === -1 ? start : end);
   const [, method, target, version] = /^(\S+ )(\S*[\x80-\xff]\S*)( HTTP\/1\.\d\r)$/.exec(line) ?? [];
   if (target === undefined) return bytes;

@@ -1,4 +1,4 @@
-// Links to files at the edge: who gets one, what it allows, and what it does not.
+/** Links to files at the edge: who gets one, what it allows, and what it does not. */
 import { readFileSync } from "node:fs";
 import { limits } from "@cloche/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";

@@ -74,7 +74,7 @@ export interface RouterParts {
   log: Log;
 }
 
-const BURST_SECONDS = 5;
+const secondsOfBurst = 5;
 /** How often a request is routed again when its sandbox moved before anything was sent. */
 const movesMax = 3;
 
@@ -95,7 +95,7 @@ export class Router {
     this.#visits = new Visits(parts.limits);
     this.#rate = new RateLimit({
       perSecond: parts.limits.requestsPerSecond,
-      burstSeconds: BURST_SECONDS,
+      burstSeconds: secondsOfBurst,
       monotonicMs: () => parts.clock.monotonicMs(),
     });
     this.#verifier = new TokenVerifier(

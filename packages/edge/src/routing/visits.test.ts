@@ -1,4 +1,6 @@
-// Visitors of public ports hold a bounded number of the edge's connections; callers with a token are not counted.
+/**
+ * Visitors of public ports hold a bounded number of the edge's connections; callers with a token are not counted.
+ */
 import { once } from "node:events";
 import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -43,8 +43,8 @@ export interface HeadLimits {
   headLines: number;
 }
 
-const CR = 13;
-const LF = 10;
+const cr = 13;
+const lineFeed = 10;
 const sizeLineBytes = 1_024;
 const sizeDigits = 12;
 /** Smaller pieces of a body are handed on together. */
@@ -123,7 +123,7 @@ export class AnswerParser {
       }
       case "data_end":
         if (bytes.length - at < 2) return undefined;
-        if (bytes[at] !== CR || bytes[at + 1] !== LF)
+        if (bytes[at] !== cr || bytes[at + 1] !== lineFeed)
           throw new AnswerFormatError("chunk is not ended by CRLF");
         this.state = "size";
         return at + 2;
@@ -182,7 +182,7 @@ export class AnswerParser {
     }
     if (end - at > sizeDigits || (end === at && end < bytes.length))
       throw new AnswerFormatError("chunk size is no hexadecimal number");
-    if (bytes[end] === CR && bytes[end + 1] === LF) end += 2;
+    if (bytes[end] === cr && bytes[end + 1] === lineFeed) end += 2;
     else {
       const line = this.#line(bytes, at, sizeLineBytes);
       if (line === undefined) return undefined;
@@ -208,15 +208,15 @@ export class AnswerParser {
 
   /** Where the head that begins at `at` ends; undefined: it is not complete. */
   #headEnd(bytes: Buffer, at: number): number | undefined {
-    let lf = bytes.indexOf(LF, at + this.#searched);
+    let lf = bytes.indexOf(lineFeed, at + this.#searched);
     while (lf !== -1) {
       const next = bytes[lf + 1];
-      if (next === LF) return lf + 2;
-      if (next === CR && bytes[lf + 2] === LF) return lf + 3;
-      if (next === undefined || (next === CR && lf + 2 === bytes.length)) break;
+      if (next === lineFeed) return lf + 2;
+      if (next === cr && bytes[lf + 2] === lineFeed) return lf + 3;
+      if (next === undefined || (next === cr && lf + 2 === bytes.length)) break;
       this.#lines += 1;
       if (this.#lines > this.#limits.headLines) throw new AnswerFormatError("head of too many lines");
-      lf = bytes.indexOf(LF, lf + 1);
+      lf = bytes.indexOf(lineFeed, lf + 1);
     }
     this.#searched = (lf === -1 ? bytes.length : lf) - at;
     return undefined;

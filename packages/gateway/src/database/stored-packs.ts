@@ -8,7 +8,7 @@ import { fromDatabaseNow, isPostgres } from "./database-clock.ts";
 import type { Schema } from "./schema.ts";
 
 /** Rows of one statement, because databases limit its parameters. */
-const ROWS_AT_ONCE = 500;
+const rowsAtOnce = 500;
 
 export interface StoredPack {
   id: string;
@@ -117,6 +117,6 @@ async function addGarbage(tx: Kysely<Schema>, keys: readonly string[]): Promise<
 
 export function inPieces<Item>(items: readonly Item[]): Item[][] {
   const pieces: Item[][] = [];
-  for (let at = 0; at < items.length; at += ROWS_AT_ONCE) pieces.push(items.slice(at, at + ROWS_AT_ONCE));
+  for (let at = 0; at < items.length; at += rowsAtOnce) pieces.push(items.slice(at, at + rowsAtOnce));
   return pieces;
 }

@@ -7,34 +7,34 @@ import { isDisplayName, isSandboxId, limits } from "@cloche/protocol";
 import { type AuditEvent, type Machine, MachinePhase, type ReadyMachine } from "@cloche/protocol/host";
 
 /** Characters of a message or of another text. */
-const TEXT_MAX = 1_000;
-const MESSAGE_MAX = 4_096;
+const textMax = 1_000;
+const messageMax = 4_096;
 /** Machines made ahead that one host offers. */
-const READY_MAX = 1_000;
-const IMAGE_KEY = /^[a-z0-9-]{1,64}$/;
+const readyMax = 1_000;
+const imageKey = /^[a-z0-9-]{1,64}$/;
 /**
  * As a host's driver makes it, for example `x64-genuineintel-6-143-1f0c93ab.gvisor-20260905.0`. Its end is what the operator's own runsc
  * calls itself, such as Debian's `0.0~20260905.0-1`.
  */
-const CPU_CLASS = /^[\x21-\x7e]{0,256}$/;
-const PACK_ID = /^pack-[a-z0-9]{20}$/;
+const cpuClassPattern = /^[\x21-\x7e]{0,256}$/;
+const packId = /^pack-[a-z0-9]{20}$/;
 /** As many as a checkpoint may have. */
-const PACKS_MAX = 65_534;
+const packsMax = 65_534;
 /** The host's clock may be ahead by so much: hosts that lost their time server go on. */
-const AHEAD_MS = 3_600_000;
+const aheadMs = 3_600_000;
 
 const phases: ReadonlySet<number> = new Set(
   Object.values(MachinePhase).filter((value) => typeof value === "number"),
 );
 
-const text = (value: string): string => value.slice(0, TEXT_MAX);
+const text = (value: string): string => value.slice(0, textMax);
 
 /** Why a host refused a call. It may name five paths of a sandbox, of which very long ones are cut. */
-export const reportedMessage = (message: string): string => message.slice(0, MESSAGE_MAX);
+export const reportedMessage = (message: string): string => message.slice(0, messageMax);
 
 /** A time of the host's clock; 0 where no machine can have it. */
 const time = (value: bigint, nowMs: number): bigint =>
-  value > 0n && value <= BigInt(nowMs + AHEAD_MS) ? value : 0n;
+  value > 0n && value <= BigInt(nowMs + aheadMs) ? value : 0n;
 
 /** Undefined: no machine has such an id. */
 export function reportedMachine(machine: Machine, nowMs: number): Machine | undefined {
@@ -54,19 +54,19 @@ export function reportedMachine(machine: Machine, nowMs: number): Machine | unde
 }
 
 /** Whether a host may have this class, whose members restore each other's memory. */
-export const isCpuClass = (value: string): boolean => CPU_CLASS.test(value);
+export const isCpuClass = (value: string): boolean => cpuClassPattern.test(value);
 
 function isImage({ key, cpuClass, bytes, packs }: NonNullable<Machine["storedImage"]>): boolean {
   const isPack = ({ id, bytes: size }: { id: string; bytes: number }): boolean =>
-    PACK_ID.test(id) && Number.isSafeInteger(size) && size >= 0;
-  const isRight = IMAGE_KEY.test(key) && isCpuClass(cpuClass) && Number.isSafeInteger(bytes);
-  return isRight && packs.length <= PACKS_MAX && packs.every(isPack);
+    packId.test(id) && Number.isSafeInteger(size) && size >= 0;
+  const isRight = imageKey.test(key) && isCpuClass(cpuClass) && Number.isSafeInteger(bytes);
+  return isRight && packs.length <= packsMax && packs.every(isPack);
 }
 
 /** Those with an id and a name that a sandbox may have. */
 export const reportedReady = (ready: readonly ReadyMachine[]): ReadyMachine[] =>
   ready
-    .slice(0, READY_MAX)
+    .slice(0, readyMax)
     .filter(({ sandboxId, name }) => isSandboxId(sandboxId) && isDisplayName(name, limits.sandboxNameLength));
 
 /**
@@ -94,12 +94,12 @@ export function reportedAudit(event: AuditEvent, nowMs: number): AuditEvent | un
  * Of all machines that one host may report: about the memory that they take here. 10,000 suspended sandboxes, as many as a team may have
  * by default, take 174 MB if each has 4 GB in storage.
  */
-const WEIGHT_MAX = 256 * 1024 * 1024;
-const MACHINE_WEIGHT = 1_024;
-const PACK_WEIGHT = 128;
+const weightMax = 256 * 1024 * 1024;
+const machineWeight = 1_024;
+const packWeight = 128;
 
 const weightOf = ({ errorMessage, storedImage }: Machine): number =>
-  MACHINE_WEIGHT + errorMessage.length + (storedImage?.packs.length ?? 0) * PACK_WEIGHT;
+  machineWeight + errorMessage.length + (storedImage?.packs.length ?? 0) * packWeight;
 
 /** The machines of one host, by sandbox, as far as they fit into the memory that a host may take. */
 export class ReportedMachines {
@@ -117,7 +117,7 @@ export class ReportedMachines {
   /** Throws when the host reports more than any host can have. */
   set(machine: Machine): void {
     const weight = this.#weight + weightOf(machine) - this.#weightOf(machine.sandboxId);
-    if (weight > WEIGHT_MAX) throw new Error("the host reports more machines than a host can have");
+    if (weight > weightMax) throw new Error("the host reports more machines than a host can have");
     this.#weight = weight;
     this.#machines.set(machine.sandboxId, machine);
   }

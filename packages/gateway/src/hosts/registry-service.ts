@@ -48,11 +48,11 @@ export function registryService(
   };
 }
 
-const ADDRESS_LENGTH_MAX = 300;
-const CAPACITY_MB_MAX = 2 ** 40;
-const VERSION = /^[\w.+-]{0,64}$/;
-const RUNTIME = /^[a-z0-9-]{1,32}$/;
-const RUNTIMES_MAX = 8;
+const addressLengthMax = 300;
+const capacityMbMax = 2 ** 40;
+const currentVersion = /^[\w.+-]{0,64}$/;
+const runtime = /^[a-z0-9-]{1,32}$/;
+const runtimesMax = 8;
 
 /** Every gateway reads the rows of all hosts every 2 s, and connects to their addresses: what a host says of itself is short. */
 function describedHost(request: RegisterHostRequest): HostDescription {
@@ -61,12 +61,12 @@ function describedHost(request: RegisterHostRequest): HostDescription {
   const require = (isRight: boolean, what: string): void => {
     if (!isRight) throw new ClocheError("invalid_argument", what);
   };
-  require(address.length <= ADDRESS_LENGTH_MAX && isAddress(address), "address must be host:port");
+  require(address.length <= addressLengthMax && isAddress(address), "address must be host:port");
   require(isCpuClass(cpuClass), "cpu_class must be at most 256 printable characters without spaces");
-  require(VERSION.test(version), "version must be at most 64 letters, digits and ._+-");
-  require(capacityMemoryMb <= CAPACITY_MB_MAX, `capacity_memory_mb must be at most ${CAPACITY_MB_MAX}`);
-  const areRuntimes = runtimes.length <= RUNTIMES_MAX && runtimes.every((one) => RUNTIME.test(one));
-  require(areRuntimes, `runtimes must be at most ${RUNTIMES_MAX} words`);
+  require(currentVersion.test(version), "version must be at most 64 letters, digits and ._+-");
+  require(capacityMemoryMb <= capacityMbMax, `capacity_memory_mb must be at most ${capacityMbMax}`);
+  const areRuntimes = runtimes.length <= runtimesMax && runtimes.every((one) => runtime.test(one));
+  require(areRuntimes, `runtimes must be at most ${runtimesMax} words`);
   return { id, address, cpuClass, capacityMemoryMb, version, runtimes };
 }
 

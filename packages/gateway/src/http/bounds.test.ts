@@ -1,4 +1,4 @@
-// What a caller without an API key can make the gateway hold: connections, streams and bytes.
+/** What a caller without an API key can make the gateway hold: connections, streams and bytes. */
 import { once } from "node:events";
 import http2, { type ClientHttp2Session, type ClientHttp2Stream } from "node:http2";
 import net, { type Socket } from "node:net";

@@ -14,7 +14,7 @@ export interface CallLimitSettings {
   concurrentCalls: number;
 }
 
-const BURST_SECONDS = 5;
+const secondsOfBurst = 5;
 
 export class CallLimits {
   readonly #settings: CallLimitSettings;
@@ -29,7 +29,7 @@ export class CallLimits {
     const monotonicMs = (): number => clock.monotonicMs();
     this.#rate = new RateLimit({
       perSecond: settings.callsPerSecond,
-      burstSeconds: BURST_SECONDS,
+      burstSeconds: secondsOfBurst,
       monotonicMs,
     });
   }

@@ -1,4 +1,6 @@
-// What a team can make the gateway hold by answers that its clients do not take, and how long lists of others wait.
+/**
+ * What a team can make the gateway hold by answers that its clients do not take, and how long lists of others wait.
+ */
 import { once } from "node:events";
 import http2, { type ClientHttp2Session, type ClientHttp2Stream, constants } from "node:http2";
 import { heldAnswers, listenerBounds } from "@cloche/base";

@@ -1,4 +1,4 @@
-// Whose lists and other large reads are made when.
+/** Whose lists and other large reads are made when. */
 import { listenerBounds } from "@cloche/base";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import { gatewayLimits } from "../limits.ts";

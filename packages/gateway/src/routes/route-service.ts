@@ -26,11 +26,11 @@ export interface RouteServiceDependencies {
   closed: AbortSignal;
 }
 
-const FILE_LINK_ID = /^[\w-]{1,64}$/;
+const fileLinkId = /^[\w-]{1,64}$/;
 /** The edge's clock, which the expiry is of, may be an hour ahead. */
-const FILE_LINK_MS_MAX = (limits.fileLinkSeconds + 3_600) * 1_000;
+const fileLinkMsMax = (limits.fileLinkSeconds + 3_600) * 1_000;
 
-const MISUSED_LINKS_MAX = 1_000;
+const misusedLinksMax = 1_000;
 
 export const linkTokenHash = (token: string): string => createHash("sha256").update(token).digest("hex");
 
@@ -70,7 +70,7 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
       answering(async () => {
         const expiresAtMs = Number(expiresAtUnixMs);
         // Each used link is a row until it expires.
-        if (!FILE_LINK_ID.test(linkId) || expiresAtMs > needs.nowMs() + FILE_LINK_MS_MAX)
+        if (!fileLinkId.test(linkId) || expiresAtMs > needs.nowMs() + fileLinkMsMax)
           throw new ClocheError("invalid_argument", "no file link has such an id, or lasts so long");
         if ((await needs.records.get(sandboxId)) === undefined)
           throw new ClocheError("not_found", "the sandbox is deleted");
@@ -121,7 +121,7 @@ class Misused {
 
   isNew(hash: string): boolean {
     if (this.#hashes.has(hash)) return false;
-    if (this.#hashes.size >= MISUSED_LINKS_MAX) this.#hashes.clear();
+    if (this.#hashes.size >= misusedLinksMax) this.#hashes.clear();
     this.#hashes.add(hash);
     return true;
   }

@@ -13,7 +13,7 @@ import {
   onHostLosses,
   type OnTimeout,
   onTimeouts,
-  OPEN_EGRESS,
+  openEgress,
   parseAllowedCidr,
   parseAllowedDomain,
   type PublicPorts,
@@ -162,7 +162,7 @@ export function egress(
   field: string,
   value: { mode: string; domains: readonly string[]; cidrs: readonly string[] } | undefined,
 ): Egress {
-  if (value === undefined) return OPEN_EGRESS;
+  if (value === undefined) return openEgress;
   const mode = egressModes.find((one) => one === value.mode);
   if (mode === undefined) throw refuse(`${field}.mode`, value.mode, `one of ${egressModes.join(", ")}`);
   const list = (

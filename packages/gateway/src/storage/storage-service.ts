@@ -13,12 +13,12 @@ import { answering } from "../errors.ts";
 import { gatewayLimits } from "../limits.ts";
 import { pageOf } from "./team-checkpoints.ts";
 
-const CHECKPOINT = /^checkpoints\/ckpt-[a-z0-9]{20}$/;
-const TEMPLATE = /^checkpoints\/template-[a-z0-9-]{1,50}$/;
-const IMAGE = /^images\/[a-z0-9-]{1,64}$/;
-const PACK = /^pack-[a-z0-9]{20}$/;
+const checkpointKey = /^checkpoints\/ckpt-[a-z0-9]{20}$/;
+const templateKey = /^checkpoints\/template-[a-z0-9-]{1,50}$/;
+const image = /^images\/[a-z0-9-]{1,64}$/;
+const packKey = /^pack-[a-z0-9]{20}$/;
 /** A list reads the headers of all its checkpoints. With the most services a header has 20 KB. */
-const HEADER_LENGTH_MAX = 64 * 1024;
+const headerLengthMax = 64 * 1024;
 
 /** The limits that are used here, by default those of `gatewayLimits`. */
 export type StorageLimits = Record<
@@ -44,8 +44,8 @@ export function storageService(
   return {
     holdObject: ({ name, inherited, own }, context) =>
       asHost(context, async (hostId) => {
-        const isTemplate = TEMPLATE.test(name);
-        if (!isTemplate && !CHECKPOINT.test(name) && !IMAGE.test(name))
+        const isTemplate = templateKey.test(name);
+        if (!isTemplate && !checkpointKey.test(name) && !image.test(name))
           throw new ClocheError("invalid_argument", `name: ${JSON.stringify(name)} is nothing to hold`);
         const object = { name, isShared: isTemplate, inherited: packsOf(inherited), own: packsOf(own) };
         const { templateHoldMs, storageHoldMs } = limits;
@@ -108,7 +108,7 @@ export function storageService(
 }
 
 function packsOf(packs: readonly StoredPack[]): StoredPack[] {
-  const wrong = packs.find(({ id, bytes }) => !PACK.test(id) || !Number.isSafeInteger(bytes) || bytes < 0);
+  const wrong = packs.find(({ id, bytes }) => !packKey.test(id) || !Number.isSafeInteger(bytes) || bytes < 0);
   if (wrong !== undefined)
     throw new ClocheError(
       "invalid_argument",
@@ -142,23 +142,20 @@ function readHeader(
     // Lists answer these; a value of another type would make every list of the team fail.
     isText(header["name"] ?? "") &&
     isText(header["runtime"] ?? "") &&
-    isCount(header["disk_mb"] ?? 0, DISK_MB_MAX);
+    isCount(header["disk_mb"] ?? 0, diskMbMax);
   if (!isRight)
     throw new ClocheError("invalid_argument", "header_json must be the header of that checkpoint");
   return { createdAt: createdAt as string, sizeBytes: sizeBytes as number, header: json };
 }
 
-const DISK_MB_MAX = 2 ** 32 - 1;
+const diskMbMax = 2 ** 32 - 1;
 const isText = (value: unknown): boolean => typeof value === "string" && value.length <= 256;
 const isCount = (value: unknown, max: number): boolean =>
   typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= max;
 
 function parsed(json: string): Record<string, unknown> {
-  if (json.length > HEADER_LENGTH_MAX)
-    throw new ClocheError(
-      "invalid_argument",
-      `header_json must have at most ${HEADER_LENGTH_MAX} characters`,
-    );
+  if (json.length > headerLengthMax)
+    throw new ClocheError("invalid_argument", `header_json must have at most ${headerLengthMax} characters`);
   try {
     return (JSON.parse(json) ?? {}) as Record<string, unknown>;
   } catch (cause) {

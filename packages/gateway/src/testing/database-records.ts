@@ -1,6 +1,6 @@
 /** Records with every field set, for tests of the database. */
 import { randomBytes } from "node:crypto";
-import { newSandboxId, OPEN_EGRESS } from "@cloche/protocol";
+import { newSandboxId, openEgress } from "@cloche/protocol";
 import type { AuditEntry } from "../database/audit.ts";
 import type { OperationRecord } from "../database/operations.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -28,7 +28,7 @@ export function aSandbox(changes: Partial<SandboxRecord> = {}): SandboxRecord {
     publicPorts: [],
     sourceSandboxId: "",
     sourceCheckpointId: "",
-    egress: OPEN_EGRESS,
+    egress: openEgress,
     errorMessage: "",
     firstRanAtMs: null,
     timeoutSeconds: 0,

@@ -1,13 +1,15 @@
-// Checks whether a machine's agent answers. Each try is a new connection: a packet lost before the guest is up would
-// otherwise be sent again only after a second.
+/**
+ * Checks whether a machine's agent answers. Each try is a new connection: a packet lost before the guest is up would
+ * otherwise be sent again only after a second.
+ */
 import { request } from "node:http";
 import { connect } from "node:tls";
 import { channelKeyOf, connectToAgent, isForeignAgent } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 
-const FIRST_TRY_MS = 250;
-const LONGEST_TRY_MS = 5_000;
-const PAUSE_MS = 4;
+const firstTryMs = 250;
+const longestTryMs = 5_000;
+const pauseMs = 4;
 
 /** Whether an agent's event loop answers a TLS handshake. Without its key the handshake fails, which is answer enough. */
 export function agentAnswers(host: string, port: number, timeoutMs: number): Promise<boolean> {
@@ -69,10 +71,10 @@ async function tryUntil(host: string, port: number, timeoutMs: number, over: Abo
   for (;;) {
     const elapsed = performance.now() - started;
     // Tries get longer, so that one is long enough for a slow guest.
-    const tryMs = Math.min(Math.max(FIRST_TRY_MS, elapsed / 4), LONGEST_TRY_MS);
+    const tryMs = Math.min(Math.max(firstTryMs, elapsed / 4), longestTryMs);
     if ((await agentAnswers(host, port, tryMs)) || over.aborted) return;
     if (elapsed > timeoutMs)
       throw new ClocheError("deadline_exceeded", `the machine's agent did not answer within ${timeoutMs} ms`);
-    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
 }

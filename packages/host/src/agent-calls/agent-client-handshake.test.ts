@@ -1,4 +1,4 @@
-// Handshakes of the host's calls: repeated where the agent took no key, and only there.
+/** Handshakes of the host's calls: repeated where the agent took no key, and only there. */
 import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { channelKeyOf, preSharedKeyOf } from "@cloche/base";

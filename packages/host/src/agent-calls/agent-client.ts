@@ -1,6 +1,8 @@
-// Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret, through the
-// channel, whose key is derived from that secret (base's agent-channel.ts).
-// Calls go over a kept connection (agent-connections.ts) where the caller has some.
+/**
+ * Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret, through the
+ * channel, whose key is derived from that secret (base's agent-channel.ts).
+ * Calls go over a kept connection (agent-connections.ts) where the caller has some.
+ */
 import { type ClientRequest, type ClientRequestArgs, request } from "node:http";
 import {
   channelKeyOf,
@@ -40,30 +42,30 @@ export interface AgentAddress {
 }
 
 /** Limit of answers that name paths or services. Quick calls have small answers, because many may be under way at once. */
-const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
-const QUICK_ANSWER_BYTES_MAX = 64 * 1024;
+const maxAnswerBytes = 4 * 1024 * 1024;
+const quickAnswerBytesMax = 64 * 1024;
 /** Limit of the values in an answer's JSON. */
-const ANSWER_VALUES_MAX = 10_000;
+const answerValuesMax = 10_000;
 /** Each service may take its health timeout to start, and up to ten seconds to stop. */
-const SLOW_MS = 300_000;
-const QUICK_MS = 10_000;
+const slowMs = 300_000;
+const quickMs = 10_000;
 /** Each service gets ten seconds, dependent services one after the other. Services still running are killed with the machine. */
-const SHUTDOWN_MS = 60_000;
+const shutdownMs = 60_000;
 /** A flush may have to write a full page cache at disk speed. */
-const FLUSH_MS = 120_000;
+const flushMs = 120_000;
 
 /** How calls of one methods are sent. */
 const methods = {
-  Prepare: { deadlineMs: QUICK_MS },
+  Prepare: { deadlineMs: quickMs },
   // The connection belongs to the former secret.
-  Assign: { deadlineMs: SLOW_MS, isLast: true },
-  GetActivity: { deadlineMs: QUICK_MS, isRepeatable: true },
-  PrepareCheckpoint: { deadlineMs: FLUSH_MS, isRepeatable: true },
-  PrepareSnapshot: { deadlineMs: FLUSH_MS, isRepeatable: true },
+  Assign: { deadlineMs: slowMs, isLast: true },
+  GetActivity: { deadlineMs: quickMs, isRepeatable: true },
+  PrepareCheckpoint: { deadlineMs: flushMs, isRepeatable: true },
+  PrepareSnapshot: { deadlineMs: flushMs, isRepeatable: true },
   // The second finds the disk detached and names no services. Nobody reads the names: restores have those of PrepareCheckpoint.
-  DetachDisk: { deadlineMs: SLOW_MS, isRepeatable: true },
-  AttachDisk: { deadlineMs: SLOW_MS },
-  Shutdown: { deadlineMs: SHUTDOWN_MS, isLast: true },
+  DetachDisk: { deadlineMs: slowMs, isRepeatable: true },
+  AttachDisk: { deadlineMs: slowMs },
+  Shutdown: { deadlineMs: shutdownMs, isLast: true },
 } as const satisfies Record<string, Sending>;
 
 interface Sending {
@@ -216,7 +218,7 @@ export class AgentClient {
 }
 
 const answerBytesMax = (deadlineMs: number): number =>
-  deadlineMs === QUICK_MS ? QUICK_ANSWER_BYTES_MAX : ANSWER_BYTES_MAX;
+  deadlineMs === quickMs ? quickAnswerBytesMax : maxAnswerBytes;
 
 const foreign = (cause: unknown): ClocheError =>
   new ClocheError("unauthenticated", "the sandbox's agent does not have the key of this machine's channel", {
@@ -225,7 +227,7 @@ const foreign = (cause: unknown): ClocheError =>
 
 function parse(text: string): Record<string, unknown> | undefined {
   try {
-    const value = parseJson(Buffer.from(text), ANSWER_VALUES_MAX);
+    const value = parseJson(Buffer.from(text), answerValuesMax);
     return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : undefined;
   } catch {
     return undefined;

@@ -1,4 +1,6 @@
-// Kept connections to an agent: how many handshakes calls cost, and what happens when a connection breaks at any moment.
+/**
+ * Kept connections to an agent: how many handshakes calls cost, and what happens when a connection breaks at any moment.
+ */
 import { createServer, type Server } from "node:https";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";

@@ -1,23 +1,25 @@
-// Kept connections of the host to the agents, at most one idle connection for each agent, because each new one costs a handshake.
-//
-//   idle ──call──▶ busy ──whole answer──▶ idle ──idle for IDLE_MS, a byte or an end from the agent, the machine's end──▶ closed
-//                   └── anything else ──▶ closed
-//
-// A connection is known by the agent's address and the machine's channel key, so a machine never gets a call for the machine that had
-// its address before. A clone has its source's connections in its memory; its agent ends them at its own Assign.
-// Only AgentClient calls it. Nothing needs to survive a crash.
+/**
+ * Kept connections of the host to the agents, at most one idle connection for each agent, because each new one costs a handshake.
+ *
+ *   idle ──call──▶ busy ──whole answer──▶ idle ──idle for idleMs, a byte or an end from the agent, the machine's end──▶ closed
+ *                   └── anything else ──▶ closed
+ *
+ * A connection is known by the agent's address and the machine's channel key, so a machine never gets a call for the machine that had
+ * its address before. A clone has its source's connections in its memory; its agent ends them at its own Assign.
+ * Only AgentClient calls it. Nothing needs to survive a crash.
+ */
 import { Agent, type ClientRequest, type ClientRequestArgs, request } from "node:http";
 import type { Duplex } from "node:stream";
 import { connectToAgent } from "@cloche/base";
 import { wholeAnswer } from "./whole-answer.ts";
 
 /** Below the agent's `idleConnectionMs` (75 s), so that the agent seldom ends a connection that is about to be used. */
-const IDLE_MS = 60_000;
+const idleMs = 60_000;
 /** A connection used so recently needs no check before a call that must not be repeated. */
-const CERTAIN_FOR_MS = 20;
+const certainForMs = 20;
 /** Of the check; a connection that does not answer in time is replaced. */
-const CHECK_MS = 1_000;
-const CHECK_BYTES = 1_024;
+const checkMs = 1_000;
+const checkBytes = 1_024;
 
 /** An agent as far as its channel goes. */
 export interface AgentEnd {
@@ -38,9 +40,9 @@ export class AgentConnections {
   /** Before a call that must not be repeated: closes the idle connection if it is of no use any more. */
   async check(end: AgentEnd, signal: AbortSignal | undefined): Promise<void> {
     const idle = this.#kept.idle(end);
-    if (idle === undefined || performance.now() - (idle.idleSinceMs ?? 0) < CERTAIN_FOR_MS) return;
+    if (idle === undefined || performance.now() - (idle.idleSinceMs ?? 0) < certainForMs) return;
     const call = request({ ...this.optionsFor(end), method: "GET", path: "/healthz" });
-    await wholeAnswer(call, "", { deadlineMs: CHECK_MS, bytes: CHECK_BYTES, keep: true, signal }).catch(() =>
+    await wholeAnswer(call, "", { deadlineMs: checkMs, bytes: checkBytes, keep: true, signal }).catch(() =>
       this.close(end),
     );
   }
@@ -88,7 +90,7 @@ class KeptConnections extends Agent {
     // Bytes on an idle connection belong to no call. An end would otherwise leave the connection half open.
     socket.on("data", endIt).on("end", endIt);
     const isKept = super.keepSocketAlive(socket) as unknown as boolean;
-    (socket as unknown as { setTimeout(ms: number): void }).setTimeout(IDLE_MS);
+    (socket as unknown as { setTimeout(ms: number): void }).setTimeout(idleMs);
     return isKept;
   }
 

@@ -1,10 +1,10 @@
-// Waits until an agent accepts connections.
+/** Waits until an agent accepts connections. */
 import { connect } from "node:net";
 import { step } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 
-const PAUSE_MS = 4;
-const ATTEMPT_MS = 1_000;
+const pauseMs = 4;
+const attemptMs = 1_000;
 
 /** Resolves when host:port accepts a TCP connection; rejects after `deadlineMs`, or when `stillAlive` answers false. */
 export function agentListens(host: string, port: number, options: ListenOptions): Promise<void> {
@@ -22,7 +22,7 @@ async function untilListens(host: string, port: number, options: ListenOptions):
     if (await accepts(host, port)) return;
     if (!(await options.stillAlive()))
       throw new ClocheError("unavailable", "the machine ended before its agent listened");
-    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
   }
   throw new ClocheError(
     "unavailable",
@@ -32,7 +32,7 @@ async function untilListens(host: string, port: number, options: ListenOptions):
 
 function accepts(host: string, port: number): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = connect({ host, port, timeout: ATTEMPT_MS });
+    const socket = connect({ host, port, timeout: attemptMs });
     const end = (accepted: boolean): void => {
       socket.destroy();
       resolve(accepted);

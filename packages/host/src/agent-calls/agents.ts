@@ -1,4 +1,6 @@
-// The agents of this host's machines: clients for calls, the content of Assign, and the keys that verify tokens.
+/**
+ * The agents of this host's machines: clients for calls, the content of Assign, and the keys that verify tokens.
+ */
 import { createHash } from "node:crypto";
 import type { Clock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -25,7 +27,7 @@ type AssignedTo = Pick<MachineRecord, "id" | "name" | "env" | "blockDevice">;
  * Most users' processes of one sandbox, in both runtimes. By memory fewer: native/guest/guest.c, which gVisor's unit-limits.ts repeats. The
  * machine's own limit is far above.
  */
-export const MAX_PROCESSES = 4_096;
+export const processesMax = 4_096;
 
 export class Agents {
   readonly keys: VerificationKeys;
@@ -121,7 +123,7 @@ export class Agents {
       hostname: hostnameOf(to),
       issuer: this.keys.current.issuer,
       env: to.env,
-      maxProcesses: MAX_PROCESSES,
+      maxProcesses: processesMax,
       dnsServers: [...this.#parts.dnsServers],
       blockDevice: to.blockDevice ?? "",
     };

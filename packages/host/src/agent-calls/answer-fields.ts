@@ -1,7 +1,7 @@
 import { isServiceName, limits } from "@cloche/protocol";
 
 /** Longer than any path or name that an agent reports. */
-const TEXT_LENGTH_MAX = 8_192;
+const textLengthMax = 8_192;
 
 /**
  * The fields of `zero`, with the agent's values where it answered them. Undefined: a value has another type than in `zero`, where a
@@ -29,4 +29,4 @@ const areServices = (value: unknown): boolean =>
   value.length <= limits.servicesPerSandbox &&
   value.every((name) => typeof name === "string" && isServiceName(name));
 
-const isText = (value: unknown): boolean => typeof value === "string" && value.length <= TEXT_LENGTH_MAX;
+const isText = (value: unknown): boolean => typeof value === "string" && value.length <= textLengthMax;

@@ -1,5 +1,7 @@
-// The keys that verify data plane tokens, as the gateway last sent them. Kept for machines that are adopted before the gateway
-// sends them again. Owns <pool>/verification-keys.json.
+/**
+ * The keys that verify data plane tokens, as the gateway last sent them. Kept for machines that are adopted before the gateway
+ * sends them again. Owns <pool>/verification-keys.json.
+ */
 import { join } from "node:path";
 import { type KeySet, readJsonFile, writeDurably } from "@cloche/base";
 

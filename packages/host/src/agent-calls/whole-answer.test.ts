@@ -6,7 +6,7 @@ import { type AnswerLimits, wholeAnswer } from "./whole-answer.ts";
 
 const head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 /** A deadline that no test reaches. Tests of the deadline itself use a shorter one. */
-const LONG = 600_000;
+const long = 600_000;
 
 /** Behaviours of a peer after it has read a call's head. */
 const peers: Record<string, (socket: Socket) => void> = {
@@ -40,7 +40,7 @@ describe("wholeAnswer", () => {
     await once(server, "listening");
     const { port } = server.address() as AddressInfo;
     const call = request({ host: "127.0.0.1", port, method: "POST", agent: false });
-    const answer = wholeAnswer(call, "{}", { deadlineMs: LONG, bytes: 1_000, ...limits });
+    const answer = wholeAnswer(call, "{}", { deadlineMs: long, bytes: 1_000, ...limits });
     return { call, answer };
   };
 

@@ -1,6 +1,8 @@
-// Reads one complete answer to a request of ours, or fails, before a deadline that holds whatever the peer does. A peer may send
-// nothing, a head without a body, a body that never ends or trickles, or close in the middle; or bytes that belong to no answer (1xx
-// answers, empty lines), which would keep this process busy until the deadline.
+/**
+ * Reads one complete answer to a request of ours, or fails, before a deadline that holds whatever the peer does. A peer may send
+ * nothing, a head without a body, a body that never ends or trickles, or close in the middle; or bytes that belong to no answer (1xx
+ * answers, empty lines), which would keep this process busy until the deadline.
+ */
 import type { ClientRequest } from "node:http";
 import { asBuffer } from "@cloche/base";
 import { GatheredBytes } from "@cloche/protocol";
@@ -17,7 +19,7 @@ export interface AnswerLimits {
 }
 
 /** Bytes that come for an answer beside its body: head, chunk sizes. */
-const AROUND_BYTES_MAX = 64 * 1024;
+const aroundBytesMax = 64 * 1024;
 
 export interface WholeAnswer {
   status: number;
@@ -37,7 +39,7 @@ export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLim
     let received = 0;
     const onBytes = (chunk: Buffer): void => {
       received += chunk.length;
-      if (received > 2 * bytes + AROUND_BYTES_MAX)
+      if (received > 2 * bytes + aroundBytesMax)
         fail(new Error(`more than ${received} bytes came for one answer`));
     };
     const over = (): void => {

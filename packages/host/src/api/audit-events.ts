@@ -1,4 +1,6 @@
-// Audit events of the data plane routes that the host answers. The gateway keeps them in the team's audit log.
+/**
+ * Audit events of the data plane routes that the host answers. The gateway keeps them in the team's audit log.
+ */
 import { create } from "@bufbuild/protobuf";
 import type { Clock } from "@cloche/base";
 import { AuditEventSchema } from "@cloche/protocol/host";
@@ -18,7 +20,7 @@ export interface AuditedCall {
   detail: string;
 }
 
-const TEXT_MAX = 300;
+const textMax = 300;
 
 /** `result`: `ok`, or an error code. */
 export function noteAuditEvent(
@@ -29,6 +31,6 @@ export function noteAuditEvent(
 ): void {
   const atUnixMs = BigInt(clock.nowMs());
   const { action, subject, detail } = audited;
-  const bounded = { action, subject: subject.slice(0, TEXT_MAX), detail: detail.slice(0, TEXT_MAX) };
+  const bounded = { action, subject: subject.slice(0, textMax), detail: detail.slice(0, textMax) };
   machines.events.note(create(AuditEventSchema, { ...caller, ...bounded, result, atUnixMs }));
 }

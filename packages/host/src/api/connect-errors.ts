@@ -1,4 +1,4 @@
-// Maps thrown errors to ClocheError, and ClocheError to Connect's errors.
+/** Maps thrown errors to ClocheError, and ClocheError to Connect's errors. */
 import { CommandError } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";

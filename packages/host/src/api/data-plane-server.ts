@@ -1,5 +1,7 @@
-// Serves the data plane's checkpoint and restore routes to edges on other computers: HTTP/1.1 on connections that trust's ClusterPort
-// accepted, which lets only edges in. Two headers name the sandbox and the request; an edge in this process passes them in memory.
+/**
+ * Serves the data plane's checkpoint and restore routes to edges on other computers: HTTP/1.1 on connections that trust's ClusterPort
+ * accepted, which lets only edges in. Two headers name the sandbox and the request; an edge in this process passes them in memory.
+ */
 import { createServer, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { sendError } from "@cloche/base";

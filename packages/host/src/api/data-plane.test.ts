@@ -1,4 +1,4 @@
-// The data plane routes that the host answers: their audit events, and the cost of waiting.
+/** The data plane routes that the host answers: their audit events, and the cost of waiting. */
 import { randomBytes } from "node:crypto";
 import { request } from "node:http";
 import { connect } from "node:net";

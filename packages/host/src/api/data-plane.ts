@@ -1,5 +1,7 @@
-// The data plane's checkpoint and restore routes (spec/contract.md, Data plane: checkpoints), which the host answers
-// because it drives them anyway. The edge passes the request on unread; the token is verified here.
+/**
+ * The data plane's checkpoint and restore routes (spec/contract.md, Data plane: checkpoints), which the host answers
+ * because it drives them anyway. The edge passes the request on unread; the token is verified here.
+ */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import {
   type Clock,
@@ -49,8 +51,8 @@ export type HostDataPlane = (
   context: DataPlaneContext,
 ) => void;
 
-const POLL_MS_MIN = 10;
-const POLL_MS_MAX = 60_000;
+const pollMsMin = 10;
+const pollMsMax = 60_000;
 
 export interface HostDataPlaneParts extends CheckpointParts {
   /** Throws while nothing may be changed on this host; default: never throws. */
@@ -206,7 +208,7 @@ export const publicRecord = (info: CheckpointInfo): CheckpointRecord => ({
 /** An id that does not become visible, also an invented one, ends in 408. */
 async function wait({ parts, sandboxId, body, signal }: Call): Promise<CheckpointWaitResponse> {
   const id = checkpointIdOf(body);
-  const pollMs = integer(body, "poll_interval_ms", limits.checkpointWaitPollMs, POLL_MS_MIN, POLL_MS_MAX);
+  const pollMs = integer(body, "poll_interval_ms", limits.checkpointWaitPollMs, pollMsMin, pollMsMax);
   const most = limits.checkpointWaitTimeoutMaxSeconds;
   const timeoutMs = integer(body, "timeout_secs", limits.checkpointWaitTimeoutSeconds, 0, most) * 1_000;
   const { clock } = parts;

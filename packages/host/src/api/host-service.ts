@@ -1,4 +1,4 @@
-// HostService (spec/proto/cloche/host/v1) over the machines of this host. Every call can be repeated.
+/** HostService (spec/proto/cloche/host/v1) over the machines of this host. Every call can be repeated. */
 import { logIds, withRequestIds } from "@cloche/base";
 import {
   ClocheError,
@@ -39,7 +39,7 @@ import { suspendMachine } from "../operations/suspend-machine.ts";
 import { suspendToDisk } from "../operations/suspend-to-disk.ts";
 
 /** Time for a suspension or fork under way to end before a destroy cuts it off. */
-const DESTROY_PATIENCE_MS = 10_000;
+const destroyPatienceMs = 10_000;
 
 const inNoCluster = (): never => {
   throw new ClocheError("unimplemented", "this host is in no cluster");
@@ -105,7 +105,7 @@ export function hostService(
     },
     destroyMachine: async ({ sandboxId }, context) => {
       // A destroy needs nothing from the machine, but an operation under way may wait for it.
-      await cutOffAfter(parts, sandboxId, DESTROY_PATIENCE_MS, "the machine is to be destroyed", () =>
+      await cutOffAfter(parts, sandboxId, destroyPatienceMs, "the machine is to be destroyed", () =>
         inTurn("destroy", sandboxId, context, () => destroyMachine(parts, sandboxId)),
       );
       return {};

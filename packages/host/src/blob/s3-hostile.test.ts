@@ -1,4 +1,4 @@
-// A storage that answers what it should not: more than was asked, packed, without end, from elsewhere.
+/** A storage that answers what it should not: more than was asked, packed, without end, from elsewhere. */
 import { once } from "node:events";
 import { createServer, type RequestListener, type Server } from "node:http";
 import type { AddressInfo } from "node:net";

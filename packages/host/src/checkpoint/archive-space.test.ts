@@ -1,4 +1,4 @@
-// A checkpoint that is larger than the pool.
+/** A checkpoint that is larger than the pool. */
 import { randomBytes } from "node:crypto";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-// A checkpoint whose manifest could not be read again.
+/** A checkpoint whose manifest could not be read again. */
 import { randomBytes } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";

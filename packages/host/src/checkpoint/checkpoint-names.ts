@@ -48,9 +48,9 @@ export interface CheckpointNames {
 export interface SweepCalls {
   /** Undefined: another host sweeps. `garbage`: keys to remove; a key that ends in `/` means all below it. */
   claim(): Promise<{ garbage: string[]; isListDue: boolean } | undefined>;
-  /** `keys`: at most `KEYS_AT_ONCE` keys of objects more than a day old. Answers those that are not named. */
+  /** `keys`: at most `keysAtOnce` keys of objects more than a day old. Answers those that are not named. */
   unnamed(keys: readonly string[]): Promise<string[]>;
   swept(keys: readonly string[], isListed: boolean): Promise<void>;
 }
 
-export const KEYS_AT_ONCE = 1_000;
+export const keysAtOnce = 1_000;

@@ -1,4 +1,4 @@
-// A manifest of a few KiB that unpacks to millions of entries.
+/** A manifest of a few KiB that unpacks to millions of entries. */
 import { createHash } from "node:crypto";
 import { constants, createZstdCompress } from "node:zlib";
 import { expect, it } from "vitest";

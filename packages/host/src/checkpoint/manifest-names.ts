@@ -7,7 +7,7 @@ import { isCheckpointId } from "@cloche/protocol";
 import type { CheckpointArchive } from "./archive.ts";
 import type { CheckpointInfo } from "./checkpoint-info.ts";
 import { ManifestError, type PackReference } from "./manifest.ts";
-import { TEMPLATE, type TemplateBases } from "./template-bases.ts";
+import { templateKey, type TemplateBases } from "./template-bases.ts";
 
 export interface ManifestNamesOptions {
   archive: CheckpointArchive;
@@ -80,7 +80,7 @@ export class ManifestNames {
   async #forgetOldTemplates(): Promise<void> {
     const { archive, log, templateName } = this.#options;
     for (const id of await archive.listOld()) {
-      if (!id.startsWith(TEMPLATE) || id.startsWith(`${TEMPLATE}${templateName}-`)) continue;
+      if (!id.startsWith(templateKey) || id.startsWith(`${templateKey}${templateName}-`)) continue;
       await archive.forget(id);
       log.info({ template: id }, "the manifest of a template that is gone was removed from storage");
     }

@@ -1,4 +1,6 @@
-// Limits the number and total size of a team's checkpoints. Owns only the counts of checkpoints being taken, in memory.
+/**
+ * Limits the number and total size of a team's checkpoints. Owns only the counts of checkpoints being taken, in memory.
+ */
 import { type CheckpointLimits, ClocheError, humanBytes } from "@cloche/protocol";
 
 /** Count and size of a team's checkpoints; in a cluster on all hosts. */

@@ -10,12 +10,12 @@
 import { type Clock, type Log, regularly } from "@cloche/base";
 import type { BlobStore } from "../blob/blob-store.ts";
 import { unnamedKeptMs } from "./archive.ts";
-import { KEYS_AT_ONCE, type SweepCalls } from "./checkpoint-names.ts";
+import { keysAtOnce, type SweepCalls } from "./checkpoint-names.ts";
 
-const CHECK_EVERY_MS = 600_000;
+const checkEveryMs = 600_000;
 /** Most batches of one look; the rest waits for the next look. */
-const BATCHES_MAX = 100;
-const FOLDERS = ["packs/", "checkpoints/", "images/"] as const;
+const batchesMax = 100;
+const folders = ["packs/", "checkpoints/", "images/"] as const;
 
 export interface StorageSweeperParts {
   blobs: BlobStore;
@@ -46,7 +46,7 @@ export class StorageSweeper {
     const { clock, log } = this.#parts;
     const { signal } = this.#stopping;
     const failed = (err: unknown) => log.warn({ err }, "storage could not be swept; trying again");
-    await regularly({ everyMs: CHECK_EVERY_MS, first: "later", clock, signal, failed }, () => this.sweep());
+    await regularly({ everyMs: checkEveryMs, first: "later", clock, signal, failed }, () => this.sweep());
   }
 
   /** Answers how many objects were removed; 0 if another host sweeps. */
@@ -54,7 +54,7 @@ export class StorageSweeper {
     const { calls, log } = this.#parts;
     let removed = 0;
     let isListDue = false;
-    for (let batch = 0; batch < BATCHES_MAX; batch += 1) {
+    for (let batch = 0; batch < batchesMax; batch += 1) {
       this.#stopping.signal.throwIfAborted();
       const claim = await calls.claim();
       if (claim === undefined) return removed;
@@ -64,7 +64,7 @@ export class StorageSweeper {
       await calls.swept(claim.garbage, false);
     }
     if (isListDue) {
-      for (const folder of FOLDERS) removed += await this.#sweepFolder(folder);
+      for (const folder of folders) removed += await this.#sweepFolder(folder);
       await calls.swept([], true);
     }
     if (removed > 0) log.info({ removed }, "unreferenced objects removed from storage");
@@ -85,9 +85,9 @@ export class StorageSweeper {
       clock.nowMs() - modifiedAtMs > unnamedKeptMs;
     const old = (await blobs.list(folder)).filter(isOld).map(({ key }) => key);
     let removed = 0;
-    for (let at = 0; at < old.length; at += KEYS_AT_ONCE) {
+    for (let at = 0; at < old.length; at += keysAtOnce) {
       this.#stopping.signal.throwIfAborted();
-      for (const key of await calls.unnamed(old.slice(at, at + KEYS_AT_ONCE)))
+      for (const key of await calls.unnamed(old.slice(at, at + keysAtOnce)))
         removed += await this.#remove(key);
     }
     return removed;

@@ -15,10 +15,10 @@ import type { CheckpointNames } from "./checkpoint-names.ts";
 import { type CheckpointHeader, type Manifest, ManifestError } from "./manifest.ts";
 
 /** Start of the ids of templates' manifests; no checkpoint's id begins so (isCheckpointId). */
-export const TEMPLATE = "template-";
+export const templateKey = "template-";
 
 /** Far below 30 days, after which a template's name ends if it was not held again. */
-const HOLD_AGAIN_MS = 12 * 3_600_000;
+const holdAgainMs = 12 * 3_600_000;
 
 /** The template that new disks are cloned from. */
 export interface DiskTemplate {
@@ -81,7 +81,7 @@ export class TemplateBases {
   async #of(original: Original): Promise<BaseOfCheckpoint> {
     const { nowMs } = this.#options;
     const { key } = original;
-    if (nowMs() - (this.#heldAtMs.get(key) ?? nowMs()) > HOLD_AGAIN_MS) this.#forget(key);
+    if (nowMs() - (this.#heldAtMs.get(key) ?? nowMs()) > holdAgainMs) this.#forget(key);
     const base = await kept(this.#bases, key, () => this.#store(original));
     this.#heldAtMs.set(key, this.#heldAtMs.get(key) ?? nowMs());
     return base;
@@ -108,7 +108,7 @@ export class TemplateBases {
     const { image, diskMb } = original;
     const local = await this.#local(original);
     const name = local === undefined ? template.name : digestOf(local);
-    const id = `${TEMPLATE}${name}-${diskMb}`;
+    const id = `${templateKey}${name}-${diskMb}`;
     const known = await archive.read(id).catch((error: unknown) => {
       // In a cluster do not overwrite a manifest that merely could not be read now: other hosts use it.
       if (names !== undefined && !(error instanceof ManifestError)) throw error;

@@ -1,34 +1,36 @@
-// Disk images of sandboxes: ext4 in a file on the reflink pool, loop-mounted on the host while a machine runs.
-// Owns the mounts and loop devices that it makes. The caller chooses the paths of image files (always on the pool).
-//
-//   (no file) ──clone──▶ detached ──attach──▶ attached
-//                           ▲  │                  │
-//                         grow ◀─────detach────┘
-//
-// Called by machine drivers and the host service. Every operation can be repeated; an operation that throws is undone.
-// Files, mounts and loop devices survive a crash. To attach a disk again at the same place succeeds.
+/**
+ * Disk images of sandboxes: ext4 in a file on the reflink pool, loop-mounted on the host while a machine runs.
+ * Owns the mounts and loop devices that it makes. The caller chooses the paths of image files (always on the pool).
+ *
+ *   (no file) ──clone──▶ detached ──attach──▶ attached
+ *                           ▲  │                  │
+ *                         grow ◀─────detach────┘
+ *
+ * Called by machine drivers and the host service. Every operation can be repeated; an operation that throws is undone.
+ * Files, mounts and loop devices survive a crash. To attach a disk again at the same place succeeds.
+ */
 import { stat, truncate } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { CommandError, run } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
 import { type Native, NativeError } from "../sys/native.ts";
 
-const MS_NOSUID = 2;
-const MS_NODEV = 4;
-const MS_NOATIME = 1024;
+const msNosuid = 2;
+const msNodev = 4;
+const msNoatime = 1024;
 /**
  * For the host's safety: device nodes and setuid programs of the guest do not work on the host, and a damaged file system becomes
  * read-only instead of panicking the kernel, whatever its superblock asks for. For density: no atime writes and no background
  * zeroing of inode tables, which would give each clone blocks of its own.
  */
-const MOUNT_FLAGS = MS_NOSUID | MS_NODEV | MS_NOATIME;
-const EXT4_OPTIONS = "errors=remount-ro,noinit_itable";
+const mountFlags = msNosuid | msNodev | msNoatime;
+const ext4Options = "errors=remount-ro,noinit_itable";
 /** Errors of ext4 for a damaged file system; the mount's options are always the same and valid. */
-const DAMAGE = new Set(["EUCLEAN", "EINVAL", "EBADMSG", "EIO", "EFBIG"]);
-const DETACH_POLL_MS = 10;
-const DETACH_PATIENCE_MS = 3_000;
-const OFFLINE_DEADLINE_MS = 10 * 60_000;
-const MIB = 1024 * 1024;
+const damage = new Set(["EUCLEAN", "EINVAL", "EBADMSG", "EIO", "EFBIG"]);
+const detachPollMs = 10;
+const detachPatienceMs = 3_000;
+const offlineDeadlineMs = 10 * 60_000;
+const bytesPerMib = 1024 * 1024;
 
 export interface AttachedDisk {
   readonly image: string;
@@ -75,13 +77,13 @@ export async function attachDisk(native: Native, image: string, mountPoint: stri
     const device = await native.attach({
       image,
       mountPoint,
-      flags: MOUNT_FLAGS,
-      options: EXT4_OPTIONS,
+      flags: mountFlags,
+      options: ext4Options,
       directIo: true,
     });
     return { image, mountPoint, device };
   } catch (error) {
-    if (error instanceof NativeError && DAMAGE.has(error.errno)) throw damagedDisk(error);
+    if (error instanceof NativeError && damage.has(error.errno)) throw damagedDisk(error);
     throw new DiskFault("internal", "attaching a disk failed", { cause: error });
   }
 }
@@ -102,16 +104,16 @@ export async function detachDisk(
   mountPoint: string,
   options: { lazy?: boolean; patienceMs?: number } = {},
 ): Promise<void> {
-  const patienceMs = options.patienceMs ?? DETACH_PATIENCE_MS;
+  const patienceMs = options.patienceMs ?? detachPatienceMs;
   await named("detaching a disk", async () => {
-    for (let waitedMs = 0; ; waitedMs += DETACH_POLL_MS) {
+    for (let waitedMs = 0; ; waitedMs += detachPollMs) {
       try {
         await native.detach(mountPoint, { lazy: options.lazy ?? false });
         return;
       } catch (error) {
         const busy = error instanceof NativeError && error.errno === "EBUSY";
         if (!busy || waitedMs >= patienceMs) throw error;
-        await sleep(DETACH_POLL_MS);
+        await sleep(detachPollMs);
       }
     }
   });
@@ -130,12 +132,12 @@ export async function diskBlocks(native: Native, image: string): Promise<DiskBlo
 export async function growImage(image: string, sizeMb: number): Promise<void> {
   await named("growing a disk", async () => {
     const { size } = await stat(image);
-    if (size > sizeMb * MIB)
+    if (size > sizeMb * bytesPerMib)
       throw new ClocheError(
         "invalid_argument",
-        `disk_mb: ${sizeMb} is less than the disk has (${size / MIB})`,
+        `disk_mb: ${sizeMb} is less than the disk has (${size / bytesPerMib})`,
       );
-    await truncate(image, sizeMb * MIB);
+    await truncate(image, sizeMb * bytesPerMib);
   });
 }
 
@@ -144,13 +146,13 @@ export async function growDisk(image: string, sizeMb: number): Promise<void> {
   await growImage(image, sizeMb);
   await named("growing a disk", async () => {
     // resize2fs requires a check after use; it is cheap for an image that was never mounted.
-    await run(["e2fsck", "-fp", image], { deadlineMs: OFFLINE_DEADLINE_MS }).catch((error: unknown) => {
+    await run(["e2fsck", "-fp", image], { deadlineMs: offlineDeadlineMs }).catch((error: unknown) => {
       if (!(error instanceof CommandError)) throw error;
       // Exit code 1: it corrected errors, which is fine. 4, 8: errors that it may not correct by itself.
       if (error.exitCode === 4 || error.exitCode === 8) throw damagedDisk(error);
       if (error.exitCode !== 1) throw error;
     });
-    await run(["resize2fs", image], { deadlineMs: OFFLINE_DEADLINE_MS });
+    await run(["resize2fs", image], { deadlineMs: offlineDeadlineMs });
   });
 }
 

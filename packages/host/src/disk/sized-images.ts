@@ -1,5 +1,7 @@
-// Makes an image in larger sizes, to be cloned. Each size is made once, by a reflink and a growth (about 30 ms).
-// Owns no files: the caller gives their paths. After a crash an existing size is complete, because it was renamed when finished.
+/**
+ * Makes an image in larger sizes, to be cloned. Each size is made once, by a reflink and a growth (about 30 ms).
+ * Owns no files: the caller gives their paths. After a crash an existing size is complete, because it was renamed when finished.
+ */
 import { rename, stat } from "node:fs/promises";
 import type { Native } from "../sys/native.ts";
 import { cloneDisk, growDisk } from "./disk.ts";

@@ -1,4 +1,6 @@
-// The base image on the pool, in all requested sizes: `<pool>/templates/<key>-<mb>.ext4`. New disks are clones of these.
+/**
+ * The base image on the pool, in all requested sizes: `<pool>/templates/<key>-<mb>.ext4`. New disks are clones of these.
+ */
 import { mkdir, readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { BaseImage } from "@cloche/artifacts";
@@ -8,7 +10,7 @@ import type { Pool } from "../pool/pool.ts";
 import type { Native } from "../sys/native.ts";
 import { exists, SizedImages } from "./sized-images.ts";
 
-const COPY_DEADLINE_MS = 10 * 60_000;
+const copyDeadlineMs = 10 * 60_000;
 
 export interface Templates {
   /** Key of the base image. */
@@ -40,9 +42,9 @@ export function openTemplates(options: {
     if (!(await exists(first))) {
       detail("copying it");
       await run(["cp", "--reflink=auto", "--sparse=always", base.path, `${first}.making`], {
-        deadlineMs: COPY_DEADLINE_MS,
+        deadlineMs: copyDeadlineMs,
       });
-      await run(["sync", `${first}.making`], { deadlineMs: COPY_DEADLINE_MS });
+      await run(["sync", `${first}.making`], { deadlineMs: copyDeadlineMs });
       await rename(`${first}.making`, first);
     }
     for (const sizeMb of options.sizesMb) await ofSize(sizeMb);

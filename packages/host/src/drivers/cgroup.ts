@@ -1,18 +1,20 @@
-// Limits, figures and the freezer of a machine's cgroup, on the unified hierarchy (v2) and on the older one (v1, one
-// tree per controller). Owns /<root>/<unit> in every tree. The runtime puts the processes there.
+/**
+ * Limits, figures and the freezer of a machine's cgroup, on the unified hierarchy (v2) and on the older one (v1, one
+ * tree per controller). Owns /<root>/<unit> in every tree. The runtime puts the processes there.
+ */
 import { existsSync, readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-const MOUNT = "/sys/fs/cgroup";
-const CPU_PERIOD_US = 100_000;
-const MIB = 1024 * 1024;
+const mount = "/sys/fs/cgroup";
+const cpuPeriodUs = 100_000;
+const bytesPerMib = 1024 * 1024;
 /** Name of the group that the guard of the host's lease freezes (native/guard). */
-const ISOLATED = "sentry";
+const isolatedState = "sentry";
 /** Name of the group below it, which we freeze when the machine dozes. A process runs only if both are thawed. */
-const DOZING = "doze";
-const GONE_TRIES = 200;
-const GONE_PAUSE_MS = 10;
+const dozing = "doze";
+const goneTries = 200;
+const gonePauseMs = 10;
 
 export interface CgroupFigures {
   cpuMs: number;
@@ -31,20 +33,20 @@ export interface CgroupLimits {
 export type CpuWeight = "usual" | "little";
 
 /** Default of a new group: `cpu.shares` of v1, `cpu.weight` of v2. */
-const USUAL_SHARES = 1_024;
-const USUAL_WEIGHT = 100;
+const usualShares = 1_024;
+const usualWeight = 100;
 /** As shares of v1; on v2 runtimes convert it to a weight of 2. */
-const LITTLE_SHARES = 32;
+const littleShares = 32;
 
-export const cgroupVersion = (): 1 | 2 => (existsSync(join(MOUNT, "cgroup.controllers")) ? 2 : 1);
+export const cgroupVersion = (): 1 | 2 => (existsSync(join(mount, "cgroup.controllers")) ? 2 : 1);
 
-const cpuQuotaUs = (cpus: number): number => Math.max(1_000, Math.round(cpus * CPU_PERIOD_US));
+const cpuQuotaUs = (cpus: number): number => Math.max(1_000, Math.round(cpus * cpuPeriodUs));
 
 /** `resources` of an OCI spec, with which the runtime makes the cgroup. */
 export function ociResources(limits: CgroupLimits, weight: CpuWeight): object {
-  const quota = { quota: cpuQuotaUs(limits.cpus), period: CPU_PERIOD_US };
+  const quota = { quota: cpuQuotaUs(limits.cpus), period: cpuPeriodUs };
   return {
-    cpu: weight === "usual" ? quota : { ...quota, shares: LITTLE_SHARES },
+    cpu: weight === "usual" ? quota : { ...quota, shares: littleShares },
     memory: { limit: limits.memoryBytes },
     pids: { limit: limits.pids },
   };
@@ -60,14 +62,14 @@ export class Cgroup {
   }
 
   #file(controller: string, name: string): string {
-    return this.#version === 2 ? join(MOUNT, this.#path, name) : join(MOUNT, controller, this.#path, name);
+    return this.#version === 2 ? join(mount, this.#path, name) : join(mount, controller, this.#path, name);
   }
 
   async limit(limits: CgroupLimits): Promise<void> {
     const set = (controller: string, name: string, value: string | number): Promise<void> =>
       writeFile(this.#file(controller, name), String(value));
     if (this.#version === 2) {
-      await set("cpu", "cpu.max", `${cpuQuotaUs(limits.cpus)} ${CPU_PERIOD_US}`);
+      await set("cpu", "cpu.max", `${cpuQuotaUs(limits.cpus)} ${cpuPeriodUs}`);
       await set("memory", "memory.max", limits.memoryBytes);
       await set("pids", "pids.max", limits.pids);
       return;
@@ -85,8 +87,8 @@ export class Cgroup {
 
   /** Gives the group the usual CPU weight. */
   async weighAsUsual(): Promise<void> {
-    if (this.#version === 2) await writeFile(this.#file("cpu", "cpu.weight"), String(USUAL_WEIGHT));
-    else await writeFile(this.#file("cpu", "cpu.shares"), String(USUAL_SHARES));
+    if (this.#version === 2) await writeFile(this.#file("cpu", "cpu.weight"), String(usualWeight));
+    else await writeFile(this.#file("cpu", "cpu.shares"), String(usualShares));
   }
 
   /**
@@ -95,7 +97,7 @@ export class Cgroup {
    * resend them; counted twice, they end the stub and the user's process (gVisor's issue 14429). Repeatable.
    */
   async isolate(pid: number): Promise<void> {
-    const directory = this.#file("freezer", join(ISOLATED, DOZING));
+    const directory = this.#file("freezer", join(isolatedState, dozing));
     if (existsSync(directory)) return;
     await mkdir(directory, { recursive: true });
     await writeFile(join(directory, "cgroup.procs"), String(pid));
@@ -103,7 +105,7 @@ export class Cgroup {
 
   /** The group to freeze for a doze; the whole machine's until `isolate`. */
   get #freezer(): string {
-    const isolated = this.#file("freezer", join(ISOLATED, DOZING));
+    const isolated = this.#file("freezer", join(isolatedState, dozing));
     return existsSync(isolated) ? isolated : this.#file("freezer", "");
   }
 
@@ -158,7 +160,7 @@ export class Cgroup {
 
   async pids(): Promise<number[]> {
     // On v2 the isolated process is in a group below.
-    const groups = ["", ISOLATED, join(ISOLATED, DOZING)];
+    const groups = ["", isolatedState, join(isolatedState, dozing)];
     const files = groups.map((group) => this.#file("memory", join(group, "cgroup.procs")));
     const texts = await Promise.all(files.map((file) => readFile(file, "utf8").catch(() => "")));
     return texts.join("\n").split("\n").filter(Boolean).map(Number);
@@ -173,7 +175,10 @@ export class Cgroup {
 
   /** Thaws killed processes so that they die: on v1 a frozen process does not. The guard may freeze them again at any time. */
   async #thawKilled(): Promise<void> {
-    const outer = this.#file("freezer", existsSync(this.#file("freezer", ISOLATED)) ? ISOLATED : "");
+    const outer = this.#file(
+      "freezer",
+      existsSync(this.#file("freezer", isolatedState)) ? isolatedState : "",
+    );
     for (const directory of [this.#freezer, outer])
       await this.#setFrozen(directory, false).catch(() => undefined);
   }
@@ -181,7 +186,11 @@ export class Cgroup {
   /** Kills all processes of the group, also those that enter it meanwhile, and removes it from every tree. Repeatable. */
   async destroy(): Promise<void> {
     await this.kill();
-    for (const group of [join(this.#path, ISOLATED, DOZING), join(this.#path, ISOLATED), this.#path]) {
+    for (const group of [
+      join(this.#path, isolatedState, dozing),
+      join(this.#path, isolatedState),
+      this.#path,
+    ]) {
       await removeGroup(group, () => this.kill());
     }
   }
@@ -200,7 +209,7 @@ export async function removeGroup(path: string, empty?: () => Promise<void>): Pr
       } catch (error) {
         const code = (error as NodeJS.ErrnoException).code;
         if (code === "ENOENT") break;
-        if (code !== "EBUSY" || i === GONE_TRIES) throw error;
+        if (code !== "EBUSY" || i === goneTries) throw error;
         await empty?.();
         await pause();
       }
@@ -222,18 +231,18 @@ export async function childGroups(path: string): Promise<string[]> {
 /** Enables the controllers for the children of `path`, without which v2 gives them no limits. */
 export async function prepareParent(path: string): Promise<void> {
   if (cgroupVersion() !== 2) return;
-  const directory = join(MOUNT, path);
+  const directory = join(mount, path);
   await mkdir(directory, { recursive: true });
-  for (const parent of [MOUNT, directory]) {
+  for (const parent of [mount, directory]) {
     await writeFile(join(parent, "cgroup.subtree_control"), "+cpu +memory +pids");
   }
 }
 
 async function groupDirectories(path: string): Promise<string[]> {
-  if (cgroupVersion() === 2) return existsSync(join(MOUNT, path)) ? [join(MOUNT, path)] : [];
+  if (cgroupVersion() === 2) return existsSync(join(mount, path)) ? [join(mount, path)] : [];
   const trees = new Set<string>();
-  for (const entry of await readdir(MOUNT, { withFileTypes: true })) {
-    if (entry.isDirectory()) trees.add(join(MOUNT, entry.name, path));
+  for (const entry of await readdir(mount, { withFileTypes: true })) {
+    if (entry.isDirectory()) trees.add(join(mount, entry.name, path));
   }
   return [...trees].filter((directory) => existsSync(directory));
 }
@@ -258,6 +267,6 @@ function kill(pid: number): void {
   }
 }
 
-const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, GONE_PAUSE_MS));
+const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, gonePauseMs));
 
-export const mibToBytes = (mib: number): number => mib * MIB;
+export const mibToBytes = (mib: number): number => mib * bytesPerMib;

@@ -1,8 +1,10 @@
-// Ends machines whose disk can no longer be written. When a write below a disk fails, because the host's own disk is full or broken, ext4
-// gives up its journal and takes only reads, until the image is mounted anew. Mounts show that only after the next write; so the watch
-// asks each disk when the host has room after it had none. The disk of a virtual machine is mounted by its own kernel: QEMU tells of a
-// write that failed. The machine is ended as soon as the host has room, and starts again from its disk like any other that ended
-// (restart-after-crash.ts). One timer for all machines of a driver.
+/**
+ * Ends machines whose disk can no longer be written. When a write below a disk fails, because the host's own disk is full or broken, ext4
+ * gives up its journal and takes only reads, until the image is mounted anew. Mounts show that only after the next write; so the watch
+ * asks each disk when the host has room after it had none. The disk of a virtual machine is mounted by its own kernel: QEMU tells of a
+ * write that failed. The machine is ended as soon as the host has room, and starts again from its disk like any other that ended
+ * (restart-after-crash.ts). One timer for all machines of a driver.
+ */
 import { open, statfs } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { Log } from "@cloche/base";
@@ -20,11 +22,11 @@ export interface MachineWithDisk {
 
 export const endedForDisk = "its disk took no more writes, because the host's disk was full or failed";
 
-const CHECK_EVERY_MS = 2_000;
+const checkEveryMs = 2_000;
 /** What a mount's journal and the first writes of a machine need. */
-const ROOM_BYTES = 64 * 1024 * 1024;
+const roomBytes = 64 * 1024 * 1024;
 /** As /proc/mounts says that a file system takes no more writes; we mount none read-only. */
-const GIVEN_UP: ReadonlySet<string> = new Set(["ro", "emergency_ro", "shutdown"]);
+const givenUp: ReadonlySet<string> = new Set(["ro", "emergency_ro", "shutdown"]);
 
 export class DiskWatch {
   readonly #log: Log;
@@ -39,7 +41,7 @@ export class DiskWatch {
   }
 
   start(machines: () => Iterable<MachineWithDisk>): void {
-    this.#timer ??= setInterval(() => void this.#round(machines()), CHECK_EVERY_MS).unref();
+    this.#timer ??= setInterval(() => void this.#round(machines()), checkEveryMs).unref();
   }
 
   stop(): void {
@@ -69,7 +71,7 @@ export class DiskWatch {
     for (const machine of machines) {
       const { mountPoint, diskFailed = false } = machine;
       const isShown =
-        mountPoint !== undefined && mounts.get(mountPoint)?.options.some((option) => GIVEN_UP.has(option));
+        mountPoint !== undefined && mounts.get(mountPoint)?.options.some((option) => givenUp.has(option));
       const fails = async (): Promise<boolean> =>
         mountPoint !== undefined && wasFull && (await refusesWrites(mountPoint));
       if (!diskFailed && isShown !== true && !(await fails())) continue;
@@ -109,5 +111,5 @@ export async function hasRoom(poolDir: string): Promise<boolean> {
       return bavail * bsize;
     }),
   );
-  return Math.min(...free) >= ROOM_BYTES;
+  return Math.min(...free) >= roomBytes;
 }

@@ -1,4 +1,4 @@
-// The machine drivers of this host, by runtime; the first one's is the default.
+/** The machine drivers of this host, by runtime; the first one's is the default. */
 import { ClocheError } from "@cloche/protocol";
 import type { MachineDriver, Runtime } from "./driver.ts";
 

@@ -1,8 +1,10 @@
-// Finds machines that hang: stopped, stuck, or without an agent that answers. One timer for all machines of a driver. A machine that
-// fails every check during `hungAfterMs` is ended; the driver reports it like any other end (restart-after-crash.ts).
-//
-//   answers ──a check fails──▶ suspect since t ──a check succeeds──▶ answers
-//                                   └──now − t ≥ hungAfterMs──▶ ended as hung
+/**
+ * Finds machines that hang: stopped, stuck, or without an agent that answers. One timer for all machines of a driver. A machine that
+ * fails every check during `hungAfterMs` is ended; the driver reports it like any other end (restart-after-crash.ts).
+ *
+ *   answers ──a check fails──▶ suspect since t ──a check succeeds──▶ answers
+ *                                   └──now − t ≥ hungAfterMs──▶ ended as hung
+ */
 import { boundedLog, type Clock, type Log, Polls } from "@cloche/base";
 
 export interface HealthOptions {

@@ -1,4 +1,4 @@
-// Identifies a process by pid and start time, because a pid alone is reused.
+/** Identifies a process by pid and start time, because a pid alone is reused. */
 import { readFileSync } from "node:fs";
 
 export interface ProcessIdentity {

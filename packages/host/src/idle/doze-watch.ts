@@ -1,8 +1,10 @@
-// Decides which running machines may doze (doze.ts): a machine whose driver can freeze it and that had no users' processes, active
-// services, execs or requests for the time of the setting. Asks the agents, like idle-watch.ts, and busy machines ever more rarely.
-// While many machines are awake a shorter quiet time is enough: each takes some 4 % of a processor from those that work.
-//
-// Owns only the time of the next look at each machine; after a restart of the service all begin anew.
+/**
+ * Decides which running machines may doze (doze.ts): a machine whose driver can freeze it and that had no users' processes, active
+ * services, execs or requests for the time of the setting. Asks the agents, like idle-watch.ts, and busy machines ever more rarely.
+ * While many machines are awake a shorter quiet time is enough: each takes some 4 % of a processor from those that work.
+ *
+ * Owns only the time of the next look at each machine; after a restart of the service all begin anew.
+ */
 import { availableParallelism } from "node:os";
 import { type Clock, type Log, Polls, type SerialQueue } from "@cloche/base";
 import type { Activity } from "../machines/doze.ts";
@@ -12,12 +14,12 @@ import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { Rounds } from "./rounds.ts";
 
-const TICK_MS = 250;
-/** With more machines awake for each processor than this, CROWDED_AFTER_MS applies. */
-const CROWD_PER_CPU = 6;
-const CROWDED_AFTER_MS = 250;
+const tickMs = 250;
+/** With more machines awake for each processor than this, crowdedAfterMs applies. */
+const crowdPerCpu = 6;
+const crowdedAfterMs = 250;
 /** The wait before the next look at a busy machine doubles each time, up to this. */
-const CHECK_EVERY_MAX_MS = 30_000;
+const checkEveryMaxMs = 30_000;
 
 interface Plan {
   epoch: number;
@@ -48,9 +50,9 @@ export class DozeWatch {
   constructor(parts: DozeWatchParts, afterMs: number, cpus = availableParallelism()) {
     this.#parts = parts;
     this.#afterMs = afterMs;
-    this.#crowd = cpus * CROWD_PER_CPU;
+    this.#crowd = cpus * crowdPerCpu;
     this.#polls = new Polls(parts.clock);
-    this.#rounds = new Rounds(parts.clock, TICK_MS, () => this.check());
+    this.#rounds = new Rounds(parts.clock, tickMs, () => this.check());
   }
 
   start(): void {
@@ -116,7 +118,7 @@ export class DozeWatch {
 
   /** How long a machine must have been quiet, at the present load. */
   get #quietForMs(): number {
-    return this.#isCrowded ? Math.min(CROWDED_AFTER_MS, this.#afterMs) : this.#afterMs;
+    return this.#isCrowded ? Math.min(crowdedAfterMs, this.#afterMs) : this.#afterMs;
   }
 
   #plan({ id, epoch }: MachineRecord, sinceMs: number, waitMs: number): void {
@@ -126,7 +128,7 @@ export class DozeWatch {
   async #checkOne(record: MachineRecord, nowMs: number): Promise<void> {
     const { machines, queue, agents, clock, log } = this.#parts;
     const waitedMs = this.#plans.get(record.id)?.waitMs ?? this.#afterMs;
-    const later = (): void => this.#plan(record, nowMs, Math.min(CHECK_EVERY_MAX_MS, waitedMs * 2));
+    const later = (): void => this.#plan(record, nowMs, Math.min(checkEveryMaxMs, waitedMs * 2));
     // An operation runs, or waits.
     if (queue.isBusy(record.id)) return this.#plan(record, nowMs, this.#afterMs);
     try {

@@ -1,7 +1,9 @@
-// Reports machines that have been idle for their limit. Activity is: requests, running execs and traffic of services, as the
-// agent reports them, and CPU time of users' processes.
-//
-// Owns only the last observation of each machine; after a restart of the service every machine gets its full time again.
+/**
+ * Reports machines that have been idle for their limit. Activity is: requests, running execs and traffic of services, as the
+ * agent reports them, and CPU time of users' processes.
+ *
+ * Owns only the last observation of each machine; after a restart of the service every machine gets its full time again.
+ */
 import { type Clock, type Log, Polls } from "@cloche/base";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
@@ -9,10 +11,10 @@ import type { Machines } from "../machines/machines.ts";
 import { Rounds } from "./rounds.ts";
 
 /** CPU use above this share of one core since the last look is activity. Timers of a sleeping interpreter stay below it. */
-const CPU_SHARE = 0.02;
-const CHECKS_PER_LIMIT = 4;
-const CHECK_EVERY_MIN_MS = 1_000;
-const CHECK_EVERY_MAX_MS = 15_000;
+const cpuShare = 0.02;
+const checksPerLimit = 4;
+const checkEveryMinMs = 1_000;
+const checkEveryMaxMs = 15_000;
 
 interface Seen {
   epoch: number;
@@ -37,7 +39,7 @@ export class IdleWatch {
   constructor(parts: IdleWatchParts) {
     this.#parts = parts;
     this.#polls = new Polls(parts.clock);
-    this.#rounds = new Rounds(parts.clock, CHECK_EVERY_MIN_MS, () => this.check());
+    this.#rounds = new Rounds(parts.clock, checkEveryMinMs, () => this.check());
   }
 
   start(): void {
@@ -65,7 +67,7 @@ export class IdleWatch {
     const { machines, agents, clock, log } = this.#parts;
     const nowMs = clock.monotonicMs();
     const limitMs = record.idleSuspendSeconds * 1_000;
-    const everyMs = Math.min(CHECK_EVERY_MAX_MS, Math.max(CHECK_EVERY_MIN_MS, limitMs / CHECKS_PER_LIMIT));
+    const everyMs = Math.min(checkEveryMaxMs, Math.max(checkEveryMinMs, limitMs / checksPerLimit));
     let seen = this.#seen.get(record.id);
     // Resumed or started meanwhile: the last observation belongs to another run.
     if (!seen || seen.epoch !== record.epoch) {
@@ -81,7 +83,7 @@ export class IdleWatch {
       const cpuMs = Number(activity.cpuMs);
       const usedMs = seen.cpuMs === undefined ? 0 : cpuMs - seen.cpuMs;
       const working =
-        activity.runningExecs > 0 || activity.openRequests > 0 || usedMs > Math.max(1, sinceMs * CPU_SHARE);
+        activity.runningExecs > 0 || activity.openRequests > 0 || usedMs > Math.max(1, sinceMs * cpuShare);
       const quietMs = Math.max(0, clock.nowMs() - Number(activity.lastActivityUnixMs));
       seen.activeAtMs = working ? nowMs : Math.max(seen.activeAtMs, nowMs - quietMs);
       seen.checkedAtMs = nowMs;

@@ -1,4 +1,4 @@
-// Repeats a look until stopped. Looks never overlap.
+/** Repeats a look until stopped. Looks never overlap. */
 import type { Clock } from "@cloche/base";
 
 export class Rounds {

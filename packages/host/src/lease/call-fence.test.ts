@@ -1,6 +1,6 @@
 import { type Fence, fenceText, internalHeaders } from "@cloche/protocol";
 import { beforeEach, describe, expect, it } from "vitest";
-import { CallFence, FENCES_MAX, openGate } from "./call-fence.ts";
+import { CallFence, fencesMax, openGate } from "./call-fence.ts";
 
 const lease = { generation: 3 as number | undefined, isHeld: true };
 let fence: CallFence;
@@ -78,7 +78,7 @@ describe("a host in a cluster", () => {
     fence.change(of(7, 1), "sbx-a");
     fence.change(of(7, 1), "sbx-b");
     fence.change(of(7, 1), "sbx-a");
-    for (let other = 0; other < FENCES_MAX - 1; other += 1) fence.change(of(1, 1), `other-${other}`);
+    for (let other = 0; other < fencesMax - 1; other += 1) fence.change(of(1, 1), `other-${other}`);
     expect(refusal(() => fence.change(of(6, 1), "sbx-a"))).toBe("aborted");
     expect(refusal(() => fence.change(of(6, 1), "sbx-b"))).toBe("");
   });

@@ -3,7 +3,7 @@
  * older than the newest seen for the sandbox, and, while the lease is over, every call that changes something.
  *
  * In memory only. A new process registers with a new generation, so that calls to the process before are refused and its memory is
- * not needed. Bounded: keeps the fences of the `FENCES_MAX` sandboxes used last.
+ * not needed. Bounded: keeps the fences of the `fencesMax` sandboxes used last.
  */
 import { ClocheError, type Fence, fenceOf, internalHeaders, isOlderFence } from "@cloche/protocol";
 
@@ -27,7 +27,7 @@ export interface FencedLease {
 }
 
 /** Fences kept; each takes some 100 bytes. */
-export const FENCES_MAX = 100_000;
+export const fencesMax = 100_000;
 
 export class CallFence implements CallGate {
   readonly #lease: FencedLease;
@@ -79,7 +79,7 @@ export class CallFence implements CallGate {
     this.#newest.delete(sandboxId);
     this.#newest.set(sandboxId, fence);
     const [oldest] = this.#newest.keys();
-    if (this.#newest.size > FENCES_MAX && oldest !== undefined) this.#newest.delete(oldest);
+    if (this.#newest.size > fencesMax && oldest !== undefined) this.#newest.delete(oldest);
   }
 }
 

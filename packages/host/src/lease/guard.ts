@@ -3,7 +3,7 @@
  * passes, even while this process is stopped or gone.
  *
  *   closed ──open──▶ connected: to the guard that an earlier process left running, or to a new one
- *                      │  ▲ the guard ends, or does not answer within ANSWER_MS (it is killed then)
+ *                      │  ▲ the guard ends, or does not answer within answerMs (it is killed then)
  *                      ▼  │
  *                    broken: a new guard is started at once and told the deadline; until then it uses the one in its file
  *
@@ -45,10 +45,10 @@ interface Connection {
 }
 
 /** Ample: the guard only writes to cgroups. */
-const ANSWER_MS = 2_000;
-const START_AGAIN_MS = 1_000;
+const answerMs = 2_000;
+const startAgainMs = 1_000;
 /** Guard and host read the same clock. If they differ by more, one does not read the kernel's (a container's /proc/uptime). */
-const CLOCKS_APART_MS = 1_000;
+const clocksApartMs = 1_000;
 
 export class Guard {
   readonly #parts: GuardParts;
@@ -113,7 +113,7 @@ export class Guard {
             { err: error },
             "the guard of this host's lease does not answer: machines are not frozen should this program end too. Trying again",
           );
-          await this.#parts.clock.sleep(START_AGAIN_MS, this.#closed.signal);
+          await this.#parts.clock.sleep(startAgainMs, this.#closed.signal);
         }
       }
     });
@@ -130,7 +130,7 @@ export class Guard {
       .split(" ")
       .map(Number);
     if (answer?.done !== false || pid === 0) throw new Error("the guard has ended");
-    if (Math.abs(nowMs - bootMs()) > CLOCKS_APART_MS + ANSWER_MS)
+    if (Math.abs(nowMs - bootMs()) > clocksApartMs + answerMs)
       throw new Error(
         "/proc/uptime is not the time since this computer started; a host of a cluster needs it",
       );
@@ -185,8 +185,8 @@ export class Guard {
 
   async #inTime<T>(answer: Promise<T> | undefined): Promise<T | undefined> {
     const answered = new AbortController();
-    const late = this.#parts.clock.sleep(ANSWER_MS, answered.signal).then(() => {
-      throw new Error(`the guard does not answer within ${ANSWER_MS} ms`);
+    const late = this.#parts.clock.sleep(answerMs, answered.signal).then(() => {
+      throw new Error(`the guard does not answer within ${answerMs} ms`);
     });
     late.catch(() => undefined);
     return Promise.race([answer, late]).finally(() => answered.abort());

@@ -42,8 +42,8 @@ export interface HostLeaseParts {
 }
 
 /** How long the host's program may be stopped for an upgrade while its machines keep running. */
-export const AWAY_MS = 600_000;
-const CHECK_EVERY_MS = 500;
+export const awayMs = 600_000;
+const checkEveryMs = 500;
 
 export class HostLease implements FencedLease {
   readonly #parts: HostLeaseParts;
@@ -126,7 +126,7 @@ export class HostLease implements FencedLease {
 
   /** Call once the machines' records are loaded. Resolves when the machines may run. */
   async mayGoOn(): Promise<void> {
-    while (this.#term === undefined) await this.#parts.clock.sleep(CHECK_EVERY_MS, this.#stop.signal);
+    while (this.#term === undefined) await this.#parts.clock.sleep(checkEveryMs, this.#stop.signal);
     await this.whenHeld();
   }
 
@@ -137,11 +137,11 @@ export class HostLease implements FencedLease {
     this.#check();
   }
 
-  /** `machinesGoOn`: they keep running for `AWAY_MS` while this program is stopped. Otherwise no machine is left and the guard ends. */
+  /** `machinesGoOn`: they keep running for `awayMs` while this program is stopped. Otherwise no machine is left and the guard ends. */
   async close({ machinesGoOn }: { machinesGoOn: boolean }): Promise<void> {
     const { guard, log } = this.#parts;
     const { isHeld } = this;
-    const untilMs = machinesGoOn && isHeld ? await this.#keeper?.leave(AWAY_MS) : undefined;
+    const untilMs = machinesGoOn && isHeld ? await this.#keeper?.leave(awayMs) : undefined;
     this.#stop.abort(new Error("the host is stopping"));
     await Promise.all([this.#keeper?.stop(), this.#watching]);
     const { machines } = machinesGoOn ? await guard.status() : { machines: 0 };
@@ -199,7 +199,7 @@ export class HostLease implements FencedLease {
     while (!signal.aborted) {
       this.#check();
       if (!this.isHeld) this.#count();
-      await this.#parts.clock.sleep(CHECK_EVERY_MS, signal).catch(() => undefined);
+      await this.#parts.clock.sleep(checkEveryMs, signal).catch(() => undefined);
     }
   }
 

@@ -6,7 +6,7 @@
  *    └──a renewal is refused: a newer generation, or declared lost──┘
  *
  * A term is counted from the moment its call was sent, by this computer's boot clock: neither a slow answer nor a stop of the
- * computer or this process makes it longer. It ends `FREEZE_EARLY_MS` before the gateways' term, so that machines are frozen
+ * computer or this process makes it longer. It ends `freezeEarlyMs` before the gateways' term, so that machines are frozen
  * before they may be started elsewhere. Owns nothing that must survive: a new process registers with a new generation.
  */
 import { type Clock, type Log } from "@cloche/base";
@@ -56,12 +56,12 @@ export interface LeaseKeeperParts {
 }
 
 /** Time for a gateway to answer; then the next gateway is asked. */
-export const CALL_MS = 2_000;
+export const callMs = 2_000;
 /** Pause after a round in which no gateway answered. */
-export const RETRY_MS = 1_000;
+export const retryMs = 1_000;
 /** Of a lease of 15 s, machines run for 12 s. */
-export const FREEZE_EARLY_MS = 3_000;
-const LOG_EVERY_MS = 30_000;
+export const freezeEarlyMs = 3_000;
+const logEveryMs = 30_000;
 
 export class LeaseKeeper {
   readonly #parts: LeaseKeeperParts;
@@ -100,7 +100,7 @@ export class LeaseKeeper {
     for (const _ of gateways) {
       try {
         const { sentMs } = await this.#call((gateway, options) => gateway.leaveHost(request, options));
-        return sentMs + awayMs - FREEZE_EARLY_MS;
+        return sentMs + awayMs - freezeEarlyMs;
       } catch (err) {
         log.warn({ err }, "a gateway did not hear that this host leaves");
         this.#gateway += 1;
@@ -160,14 +160,14 @@ export class LeaseKeeper {
     this.#gateway += 1;
     this.#failures += 1;
     const nowMs = bootMs();
-    if (!this.#stop.signal.aborted && nowMs - this.#reportedAtMs >= LOG_EVERY_MS) {
+    if (!this.#stop.signal.aborted && nowMs - this.#reportedAtMs >= logEveryMs) {
       this.#reportedAtMs = nowMs;
       log.warn({ err: error, failures: this.#failures }, "a gateway did not renew this host's lease");
     }
-    return this.#failures % gateways.length === 0 ? RETRY_MS : 0;
+    return this.#failures % gateways.length === 0 ? retryMs : 0;
   }
 
-  /** `sentMs`: the time just before the call was sent. Throws the gateway's error, or DeadlineExceeded after `CALL_MS`. */
+  /** `sentMs`: the time just before the call was sent. Throws the gateway's error, or DeadlineExceeded after `callMs`. */
   async #call<Answer>(
     send: (gateway: RegistryClient, options: { signal: AbortSignal }) => Promise<Answer>,
   ): Promise<{ answer: Answer; sentMs: number }> {
@@ -175,8 +175,8 @@ export class LeaseKeeper {
     const gateway = gateways[this.#gateway % gateways.length];
     if (gateway === undefined) throw new Error("no gateway is configured");
     const over = new AbortController();
-    const late = clock.sleep(CALL_MS, over.signal).then(() => {
-      throw new ConnectError(`no answer within ${CALL_MS} ms`, Code.DeadlineExceeded);
+    const late = clock.sleep(callMs, over.signal).then(() => {
+      throw new ConnectError(`no answer within ${callMs} ms`, Code.DeadlineExceeded);
     });
     late.catch(() => undefined);
     const sentMs = bootMs();
@@ -192,7 +192,7 @@ export class LeaseKeeper {
 }
 
 function termOf({ generation, validMs, state }: HostLease, sentMs: number): Term {
-  const untilMs = sentMs + Math.max(0, validMs - FREEZE_EARLY_MS);
+  const untilMs = sentMs + Math.max(0, validMs - freezeEarlyMs);
   return { generation: Number(generation), untilMs, operatorState: operatorStates[state] };
 }
 

@@ -1,14 +1,16 @@
-// Doze: the host freezes a running machine while nothing happens in it, because an idle sentry costs CPU. From outside, the
-// only difference is that the first request takes a few milliseconds longer.
-//
-//   awake ──announce (doze-watch.ts: it is quiet)──▶ announced ──freeze (it is quiet still, and nobody holds it)──▶ dozing
-//     ▲                                                 │                                                          │
-//     └──────────────── keepAwake: called before anything is sent to its agent ───────────────────────────────────┘
-//
-// Whoever sends to an agent holds the machine awake until the agent has answered: the host's own calls (agents.ts), the relay for
-// edges on other computers, and the edge in this process. So no request is sent to a machine that stays frozen.
-//
-// In memory only: after a restart of the service every machine that it adopts is thawed (recovery.ts).
+/**
+ * Doze: the host freezes a running machine while nothing happens in it, because an idle sentry costs CPU. From outside, the
+ * only difference is that the first request takes a few milliseconds longer.
+ *
+ *   awake ──announce (doze-watch.ts: it is quiet)──▶ announced ──freeze (it is quiet still, and nobody holds it)──▶ dozing
+ *     ▲                                                 │                                                          │
+ *     └──────────────── keepAwake: called before anything is sent to its agent ───────────────────────────────────┘
+ *
+ * Whoever sends to an agent holds the machine awake until the agent has answered: the host's own calls (agents.ts), the relay for
+ * edges on other computers, and the edge in this process. So no request is sent to a machine that stays frozen.
+ *
+ * In memory only: after a restart of the service every machine that it adopts is thawed (recovery.ts).
+ */
 import { SerialQueue } from "@cloche/base";
 import type { ActivityResponseJson } from "@cloche/protocol/guest";
 

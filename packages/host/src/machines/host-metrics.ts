@@ -1,4 +1,6 @@
-// What an operator can see of this host: machines, machines kept ready, memory, pool, uploads, and how long operations take.
+/**
+ * What an operator can see of this host: machines, machines kept ready, memory, pool, uploads, and how long operations take.
+ */
 import { readFile, statfs } from "node:fs/promises";
 import type { Metrics } from "@cloche/base";
 import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";

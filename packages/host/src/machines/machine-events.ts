@@ -1,4 +1,6 @@
-// Machine events for watchers: first every machine and the ready machines, then each change (WatchMachines of host.proto).
+/**
+ * Machine events for watchers: first every machine and the ready machines, then each change (WatchMachines of host.proto).
+ */
 import { create } from "@bufbuild/protobuf";
 import {
   type AuditEvent,
@@ -10,9 +12,9 @@ import {
 } from "@cloche/protocol/host";
 
 /** Audit events kept while there is no watcher; the oldest are dropped. */
-const UNDELIVERED_MAX = 1_000;
+const undeliveredMax = 1_000;
 /** The stream of a watcher this far behind is ended; the watcher reconnects and gets the full listing. */
-const BACKLOG_MAX = 10_000;
+const backlogMax = 10_000;
 
 interface Watcher {
   events: MachineEvent[];
@@ -43,7 +45,7 @@ export class MachineEvents {
   /** Sends an event for the audit log; keeps it until there is a watcher. */
   note(audit: AuditEvent): void {
     if (this.#watchers.size === 0)
-      this.#undelivered = [...this.#undelivered.slice(1 - UNDELIVERED_MAX), audit];
+      this.#undelivered = [...this.#undelivered.slice(1 - undeliveredMax), audit];
     else this.#deliver(create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit }));
   }
 
@@ -77,7 +79,7 @@ export class MachineEvents {
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
       for (const audit of this.#undelivered.splice(0))
         yield create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit });
-      while (!ended.aborted && watcher.events.length <= BACKLOG_MAX) {
+      while (!ended.aborted && watcher.events.length <= backlogMax) {
         const event = watcher.events.shift();
         if (event) {
           yield event;

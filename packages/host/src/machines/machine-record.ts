@@ -1,6 +1,8 @@
-// The host's record of one machine: <pool>/machines/<id>/machine.json, beside the disk that it describes, so that both
-// are removed and restored together. Changes that need not survive a power cut go to a note on a tmpfs instead: a file
-// replaced on the pool without fsync can be empty after a power cut (XFS writes the name before the content).
+/**
+ * The host's record of one machine: <pool>/machines/<id>/machine.json, beside the disk that it describes, so that both
+ * are removed and restored together. Changes that need not survive a power cut go to a note on a tmpfs instead: a file
+ * replaced on the pool without fsync can be empty after a power cut (XFS writes the name before the content).
+ */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import {
@@ -76,7 +78,7 @@ export const filesOf = (poolDir: string, record: { id: string; disk: string }): 
 
 export const machineDir = (poolDir: string, id: string): string => join(poolDir, "machines", id);
 
-const FILE = "machine.json";
+const file = "machine.json";
 
 /**
  * Reads and writes the records of all machines of one pool. A note is never older than the file: a crash of the service
@@ -166,6 +168,6 @@ export class MachineRecordStore {
   }
 
   #path(id: string): string {
-    return join(machineDir(this.#poolDir, id), FILE);
+    return join(machineDir(this.#poolDir, id), file);
   }
 }

@@ -1,6 +1,8 @@
-// All machines of this host. Owns their records, in memory and on disk, and tells watchers of changes. Operations (operations/)
-// change a record only through `change` and `move` (phases.ts), and only in the machine's turn (operation-queue.ts): one
-// operation of a machine at a time.
+/**
+ * All machines of this host. Owns their records, in memory and on disk, and tells watchers of changes. Operations (operations/)
+ * change a record only through `change` and `move` (phases.ts), and only in the machine's turn (operation-queue.ts): one
+ * operation of a machine at a time.
+ */
 import { create } from "@bufbuild/protobuf";
 import { channelKeyOf, type Clock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";

@@ -1,5 +1,7 @@
-// The turns of each machine: one operation of a machine at a time, those of different machines side by side. Measures how long an
-// operation took, the wait for its turn included.
+/**
+ * The turns of each machine: one operation of a machine at a time, those of different machines side by side. Measures how long an
+ * operation took, the wait for its turn included.
+ */
 import {
   type Clock,
   type Histogram,

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import {
   overlaps,
   parseSubnet,
-  SLOTS_MAX,
+  slotsMax,
   slotAddresses,
   slotOfAddress,
   toRange,
@@ -16,15 +16,15 @@ describe("addresses of an instance", () => {
     expect(uplinkAddresses(subnet)).toEqual({ gateway: "10.231.0.1", address: "10.231.0.2" });
     expect(slotAddresses(subnet, 1)).toEqual({ gateway: "10.231.0.5", address: "10.231.0.6" });
     expect(slotAddresses(subnet, 64)).toEqual({ gateway: "10.231.1.1", address: "10.231.1.2" });
-    expect(slotAddresses(subnet, SLOTS_MAX)).toEqual({
+    expect(slotAddresses(subnet, slotsMax)).toEqual({
       gateway: "10.231.255.253",
       address: "10.231.255.254",
     });
-    for (const slot of [0, SLOTS_MAX + 1, 1.5]) expect(() => slotAddresses(subnet, slot)).toThrow("no slot");
+    for (const slot of [0, slotsMax + 1, 1.5]) expect(() => slotAddresses(subnet, slot)).toThrow("no slot");
   });
 
   it("finds the slot of a sandbox's address, and of no other address", () => {
-    for (const slot of [1, 2, 63, 64, 1_000, SLOTS_MAX])
+    for (const slot of [1, 2, 63, 64, 1_000, slotsMax])
       expect(slotOfAddress(subnet, slotAddresses(subnet, slot).address)).toBe(slot);
     for (const address of ["10.231.0.1", "10.231.0.2", "10.231.0.5", "10.230.0.6", "11.231.0.6", "x", "::1"])
       expect(slotOfAddress(subnet, address)).toBeUndefined();

@@ -1,5 +1,7 @@
-// Address arithmetic of an instance's subnet: a /16 cut into /30s. The first /30 is the link between the host and the router
-// namespace. Each other /30 is a slot, with a gateway (in the router) and the sandbox's address. Pure.
+/**
+ * Address arithmetic of an instance's subnet: a /16 cut into /30s. The first /30 is the link between the host and the router
+ * namespace. Each other /30 is a slot, with a gateway (in the router) and the sandbox's address. Pure.
+ */
 import { ClocheError } from "@cloche/protocol";
 
 export interface Subnet {
@@ -15,10 +17,10 @@ export interface LinkAddresses {
   readonly address: string;
 }
 
-export const LINK_PREFIX = 30;
-const LINK_SIZE = 4;
+export const linkPrefix = 30;
+const linkSize = 4;
 /** Slots are 1 to this. Number 0 is the uplink. */
-export const SLOTS_MAX = 65_536 / LINK_SIZE - 1;
+export const slotsMax = 65_536 / linkSize - 1;
 
 /** Parses an IPv4 /16, for example "10.231.0.0/16". Throws invalid_argument, which names CLOCHE_SUBNET. */
 export function parseSubnet(cidr: string): Subnet {
@@ -34,15 +36,15 @@ export function uplinkAddresses(subnet: Subnet): LinkAddresses {
 }
 
 export function slotAddresses(subnet: Subnet, slot: number): LinkAddresses {
-  if (!Number.isInteger(slot) || slot < 1 || slot > SLOTS_MAX) throw new RangeError(`no slot ${slot}`);
+  if (!Number.isInteger(slot) || slot < 1 || slot > slotsMax) throw new RangeError(`no slot ${slot}`);
   return linkAddresses(subnet, slot);
 }
 
 /** The slot whose sandbox has `address`; undefined for any other address. */
 export function slotOfAddress(subnet: Subnet, address: string): number | undefined {
   const offset = toNumber(address) - subnet.base;
-  const slot = Math.floor(offset / LINK_SIZE);
-  return offset % LINK_SIZE === 2 && slot >= 1 && slot <= SLOTS_MAX ? slot : undefined;
+  const slot = Math.floor(offset / linkSize);
+  return offset % linkSize === 2 && slot >= 1 && slot <= slotsMax ? slot : undefined;
 }
 
 /** Whether two IPv4 ranges in CIDR notation have an address in common. A bare address is a /32. */
@@ -68,7 +70,7 @@ export function toRange(cidr: string): Ipv4Range {
 }
 
 function linkAddresses(subnet: Subnet, link: number): LinkAddresses {
-  const network = subnet.base + link * LINK_SIZE;
+  const network = subnet.base + link * linkSize;
   return { gateway: toText(network + 1), address: toText(network + 2) };
 }
 

@@ -1,5 +1,7 @@
-// Chooses the /16 of an instance. A configured subnet is taken or refused. Otherwise an instance keeps its subnet, which running and
-// resumed machines need, and a new instance gets the first that is not in use on this computer. Pure.
+/**
+ * Chooses the /16 of an instance. A configured subnet is taken or refused. Otherwise an instance keeps its subnet, which running and
+ * resumed machines need, and a new instance gets the first that is not in use on this computer. Pure.
+ */
 import { ClocheError } from "@cloche/protocol";
 import { overlaps } from "./address.ts";
 
@@ -22,7 +24,7 @@ export interface SubnetQuestion {
 }
 
 /** 10.231 to 10.254, then 10.200 to 10.230. */
-const CANDIDATES = [...numbers(231, 254), ...numbers(200, 230)].map((second) => `10.${second}.0.0/16`);
+const candidates = [...numbers(231, 254), ...numbers(200, 230)].map((second) => `10.${second}.0.0/16`);
 
 /** Throws invalid_argument if the configured subnet is in use, or none is free. */
 export function chooseSubnet({ asked, present, remembered, taken }: SubnetQuestion): string {
@@ -37,7 +39,7 @@ export function chooseSubnet({ asked, present, remembered, taken }: SubnetQuesti
   }
   if (present !== undefined) return present;
   const known = remembered === undefined ? [] : [remembered];
-  const free = [...known, ...CANDIDATES].find((subnet) => userOf(subnet) === undefined);
+  const free = [...known, ...candidates].find((subnet) => userOf(subnet) === undefined);
   if (free !== undefined) return free;
   throw new ClocheError(
     "invalid_argument",

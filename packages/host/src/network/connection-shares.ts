@@ -1,4 +1,6 @@
-// How many connections sandboxes may have. The kernel follows each in a table, which belongs to the whole computer.
+/**
+ * How many connections sandboxes may have. The kernel follows each in a table, which belongs to the whole computer.
+ */
 import { readFile } from "node:fs/promises";
 
 export interface ConnectionShares {

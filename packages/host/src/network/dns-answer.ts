@@ -1,17 +1,19 @@
-// Reads the addresses in a DNS answer, and makes an answer from addresses (RFC 1035). Users may run the servers that answer, so
-// everything read is bounded. Pure.
+/**
+ * Reads the addresses in a DNS answer, and makes an answer from addresses (RFC 1035). Users may run the servers that answer, so
+ * everything read is bounded. Pure.
+ */
 import type { DnsQuestion } from "./dns-message.ts";
 
-export const TYPE_A = 1;
-export const TYPE_AAAA = 28;
+export const typeA = 1;
+export const typeAaaa = 28;
 /** Service bindings, which contain addresses. */
-export const TYPES_SVCB = [64, 65];
-const TYPE_CNAME = 5;
-const CLASS_IN = 1;
-const RECORDS_MAX = 256;
-const ALIASES_MAX = 16;
-const POINTERS_MAX = 32;
-const NAME_BYTES_MAX = 255;
+export const typesSvcb = [64, 65];
+const typeCname = 5;
+const classIn = 1;
+const recordsMax = 256;
+const aliasesMax = 16;
+const pointersMax = 32;
+const nameBytesMax = 255;
 
 export interface AddressRecord {
   readonly address: string;
@@ -35,14 +37,14 @@ export function addressesIn(message: Buffer, question: DnsQuestion): AddressReco
   if (!records) return undefined;
   let name = question.name;
   let ttlSeconds = Number.POSITIVE_INFINITY;
-  for (let hops = 0; hops < ALIASES_MAX; hops++) {
-    const alias = records.find(({ owner, type }) => type === TYPE_CNAME && owner === name);
+  for (let hops = 0; hops < aliasesMax; hops++) {
+    const alias = records.find(({ owner, type }) => type === typeCname && owner === name);
     if (!alias) break;
     name = alias.value;
     ttlSeconds = Math.min(ttlSeconds, alias.ttlSeconds);
   }
   return records
-    .filter(({ owner, type }) => type === TYPE_A && owner === name)
+    .filter(({ owner, type }) => type === typeA && owner === name)
     .map((record) => ({ address: record.value, ttlSeconds: Math.min(ttlSeconds, record.ttlSeconds) }));
 }
 
@@ -65,8 +67,8 @@ export function answerOf(
   const records = addresses.map(({ address, ttlSeconds }) => {
     const record = Buffer.alloc(16);
     record.writeUInt16BE(0xc00c, 0); // the name of the question
-    record.writeUInt16BE(TYPE_A, 2);
-    record.writeUInt16BE(CLASS_IN, 4);
+    record.writeUInt16BE(typeA, 2);
+    record.writeUInt16BE(classIn, 4);
     record.writeUInt32BE(ttlSeconds, 6);
     record.writeUInt16BE(4, 10);
     for (const [index, part] of address.split(".").entries()) record.writeUInt8(Number(part), 12 + index);
@@ -76,14 +78,14 @@ export function answerOf(
 }
 
 function readRecords(message: Buffer, from: number): ResourceRecord[] | undefined {
-  const count = Math.min(message.readUInt16BE(6), RECORDS_MAX);
+  const count = Math.min(message.readUInt16BE(6), recordsMax);
   const records: ResourceRecord[] = [];
   let at = from;
   for (let index = 0; index < count; index++) {
     const owner = readName(message, at);
     if (!owner || owner.end + 10 > message.length) return undefined;
     const type = message.readUInt16BE(owner.end);
-    const isInternet = message.readUInt16BE(owner.end + 2) === CLASS_IN;
+    const isInternet = message.readUInt16BE(owner.end + 2) === classIn;
     const ttl = message.readUInt32BE(owner.end + 4);
     // RFC 2181: a TTL with the highest bit set is zero.
     const ttlSeconds = ttl > 0x7fff_ffff ? 0 : ttl;
@@ -92,14 +94,14 @@ function readRecords(message: Buffer, from: number): ResourceRecord[] | undefine
     at = data + length;
     if (at > message.length) return undefined;
     if (!isInternet) continue;
-    if (type === TYPE_A && length === 4)
+    if (type === typeA && length === 4)
       records.push({
         owner: owner.name,
         type,
         ttlSeconds,
         value: [...message.subarray(data, at)].join("."),
       });
-    if (type === TYPE_CNAME) {
+    if (type === typeCname) {
       const alias = readName(message, data);
       if (!alias) return undefined;
       records.push({ owner: owner.name, type, ttlSeconds, value: alias.name });
@@ -117,7 +119,7 @@ function readName(message: Buffer, from: number): { name: string; end: number } 
     const length = message[at];
     if (length === undefined) return undefined;
     if (length >= 0xc0) {
-      if (at + 2 > message.length || (pointers += 1) > POINTERS_MAX) return undefined;
+      if (at + 2 > message.length || (pointers += 1) > pointersMax) return undefined;
       end ??= at + 2;
       at = message.readUInt16BE(at) & 0x3fff;
       continue;
@@ -126,7 +128,7 @@ function readName(message: Buffer, from: number): { name: string; end: number } 
     at += 1;
     if (length === 0) return { name: labels.join("."), end: end ?? at };
     total += length + 1;
-    if (total > NAME_BYTES_MAX || at + length > message.length) return undefined;
+    if (total > nameBytesMax || at + length > message.length) return undefined;
     labels.push(message.toString("latin1", at, at + length).toLowerCase());
     at += length;
   }

@@ -2,10 +2,10 @@ import { createSocket, Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from "vitest";
-import { RCODE_REFUSED, RCODE_SERVER_FAILURE, refusal } from "./dns-message.ts";
-import { DNS_LIMITS, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
+import { rcodeRefused, rcodeServerFailure, refusal } from "./dns-message.ts";
+import { dnsLimits, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
 
-const LOOPBACK = "127.0.0.1";
+const loopback = "127.0.0.1";
 
 function query(name: string, id = 7): Buffer {
   return Buffer.from([
@@ -51,10 +51,10 @@ describe("DNS forwarder", () => {
       const said = answer(message);
       if (said) upstream.send(said, from.port, from.address);
     });
-    upstream.bind(0, LOOPBACK);
+    upstream.bind(0, loopback);
     await once(upstream, "listening");
     client = createSocket("udp4");
-    client.bind(0, LOOPBACK);
+    client.bind(0, loopback);
     await once(client, "listening");
   });
   afterEach(async () => {
@@ -65,8 +65,8 @@ describe("DNS forwarder", () => {
 
   const start = async (options: Partial<DnsForwarderOptions> = {}) => {
     const forwarder = new DnsForwarder({
-      address: LOOPBACK,
-      resolvers: async () => [LOOPBACK],
+      address: loopback,
+      resolvers: async () => [loopback],
       upstreamPort: upstream.address().port,
       slotOf: () => 1,
       now: () => 0,
@@ -76,7 +76,7 @@ describe("DNS forwarder", () => {
     return forwarder.listen();
   };
   const ask = async (port: number, message: Buffer): Promise<Buffer> => {
-    client.send(message, port, LOOPBACK);
+    client.send(message, port, loopback);
     const [said] = (await once(client, "message")) as [Buffer];
     return said;
   };
@@ -84,9 +84,9 @@ describe("DNS forwarder", () => {
   it("holds nothing when the port it is told is taken for one of UDP and TCP", async () => {
     const { port } = client.address();
     const resolvers = async (): Promise<string[]> => [];
-    const forwarder = new DnsForwarder({ address: LOOPBACK, port, resolvers, slotOf: () => 1 });
+    const forwarder = new DnsForwarder({ address: loopback, port, resolvers, slotOf: () => 1 });
     await expect(forwarder.listen()).rejects.toThrow("EADDRINUSE");
-    const free = createServer().listen(port, LOOPBACK);
+    const free = createServer().listen(port, loopback);
     await once(free, "listening");
     free.close();
   });
@@ -105,7 +105,7 @@ describe("DNS forwarder", () => {
     const port = await start({
       policy: {
         before: (slot, { name }, asking) =>
-          slot === 1 && name === "secret" ? refusal(asking, RCODE_REFUSED) : undefined,
+          slot === 1 && name === "secret" ? refusal(asking, rcodeRefused) : undefined,
         after: async (_slot, _question, _query, said) => said,
       },
     });
@@ -123,7 +123,7 @@ describe("DNS forwarder", () => {
         ? forged
         : Buffer.concat([message.subarray(0, 2), Buffer.from([0x81]), message.subarray(3)]);
     };
-    const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });
+    const port = await start({ resolvers: async () => [loopback, loopback] });
     expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(0);
     expect(asked.length).toBe(2);
   });
@@ -148,7 +148,7 @@ describe("DNS forwarder", () => {
         said.writeUInt8(asked.length === 1 && first === "referral" ? 0 : 0x80 | rcode, 3);
         return said;
       };
-      const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });
+      const port = await start({ resolvers: async () => [loopback, loopback] });
       expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(wanted);
       expect(asked.length).toBe(asks);
     },
@@ -156,7 +156,7 @@ describe("DNS forwarder", () => {
 
   it("asks the next resolver when one cannot be reached", async () => {
     // As for an IPv6 resolver on a host without a route to it, the kernel refuses at once.
-    const port = await start({ resolvers: async () => ["255.255.255.255", LOOPBACK] });
+    const port = await start({ resolvers: async () => ["255.255.255.255", loopback] });
     expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(0);
     expect(asked.length).toBe(1);
   });
@@ -166,7 +166,7 @@ describe("DNS forwarder", () => {
     onTestFinished(() => bind.mockRestore());
     const port = await start();
     const [listening] = bind.mock.contexts as UdpSocket[];
-    const from = { address: LOOPBACK, port: 0, family: "IPv4", size: 0 } as const;
+    const from = { address: loopback, port: 0, family: "IPv4", size: 0 } as const;
     listening?.emit("message", query("a"), from);
     expect((await ask(port, query("b"))).readUInt8(3) & 15).toBe(0);
     expect(asked.map((message) => message.includes("b"))).toEqual([true]);
@@ -182,26 +182,26 @@ describe("DNS forwarder", () => {
       },
       onError: (error) => void failures.push(error),
     });
-    client.send(query("a"), port, LOOPBACK);
+    client.send(query("a"), port, loopback);
     expect((await ask(port, query("b"))).readUInt8(3) & 15).toBe(0);
     expect(failures).toMatchObject([{ message: "no slots" }]);
   });
 
   it("passes on what the last resolver says when none can answer", async () => {
-    answer = (message) => refusal(message, RCODE_REFUSED);
-    const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });
-    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(RCODE_REFUSED);
+    answer = (message) => refusal(message, rcodeRefused);
+    const port = await start({ resolvers: async () => [loopback, loopback] });
+    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(rcodeRefused);
     expect(asked.length).toBe(2);
   });
 
   it("answers nobody but sandboxes, and no sandbox above its rate", async () => {
     const port = await start({ slotOf: () => undefined });
-    client.send(query("a"), port, LOOPBACK);
+    client.send(query("a"), port, loopback);
     let datagrams = 0;
-    const burst = DNS_LIMITS.queriesPerSecond * DNS_LIMITS.burstSeconds;
+    const burst = dnsLimits.queriesPerSecond * dnsLimits.burstSeconds;
     const limited = await start({ slotOf: () => (++datagrams <= burst + 1 ? 1 : 2) });
     for (let i = 0; i < burst; i++) await ask(limited, query("a"));
-    client.send(query("dropped"), limited, LOOPBACK);
+    client.send(query("dropped"), limited, loopback);
     // Datagrams are served in order: once the other sandbox has its answer, the earlier one was judged too.
     expect((await ask(limited, query("later"))).includes("later")).toBe(true);
     expect(asked.filter((message) => message.includes("dropped"))).toEqual([]);
@@ -214,7 +214,7 @@ describe("DNS forwarder", () => {
   };
 
   it("lets a team's sandboxes wait for so many answers together, and takes no place of another team", async () => {
-    const { ofSlot, ofTeam } = DNS_LIMITS.pending;
+    const { ofSlot, ofTeam } = dnsLimits.pending;
     const full = ofTeam / ofSlot;
     const slots = Array.from({ length: full }, (_, index): [number, number] => [index + 1, ofSlot]);
     const port = await start({
@@ -223,7 +223,7 @@ describe("DNS forwarder", () => {
     });
     answer = (message) => (message.includes("other") ? message.fill(0x81, 2, 3) : undefined);
     for (let i = 0; i < ofTeam; i += 1) {
-      client.send(query("a"), port, LOOPBACK);
+      client.send(query("a"), port, loopback);
       // The socket's buffer has room for some hundred datagrams.
       if (i % 50 === 0) await expect.poll(() => asked.length).toBe(i + 1);
     }
@@ -234,25 +234,25 @@ describe("DNS forwarder", () => {
   });
 
   it("answers no team above its rate, whatever its sandboxes", async () => {
-    const ofSlot = DNS_LIMITS.queriesPerSecond * DNS_LIMITS.burstSeconds;
-    const ofTeam = DNS_LIMITS.queriesPerSecondOfTeam * DNS_LIMITS.burstSeconds;
+    const ofSlot = dnsLimits.queriesPerSecond * dnsLimits.burstSeconds;
+    const ofTeam = dnsLimits.queriesPerSecondOfTeam * dnsLimits.burstSeconds;
     const full = ofTeam / ofSlot;
     const slots = Array.from({ length: full }, (_, index): [number, number] => [index + 1, ofSlot]);
     const port = await start({
       slotOf: inTurn(...slots, [100, 1], [101, 1]),
       teamOf: (slot) => (slot === 101 ? "b" : "a"),
       policy: {
-        before: (_slot, _question, asking) => refusal(asking, RCODE_REFUSED),
+        before: (_slot, _question, asking) => refusal(asking, rcodeRefused),
         after: async () => Buffer.alloc(0),
       },
     });
     for (let i = 0; i < ofTeam; i++) await ask(port, query("a"));
-    client.send(query("dropped"), port, LOOPBACK);
+    client.send(query("dropped"), port, loopback);
     expect((await ask(port, query("later"))).includes("later")).toBe(true);
   });
 
   it("keeps so many TCP connections of a team's sandboxes, and one for another team", async () => {
-    const { ofSlot, ofTeam } = DNS_LIMITS.connections;
+    const { ofSlot, ofTeam } = dnsLimits.connections;
     const slots = Array.from({ length: ofTeam / ofSlot }, (_, index): [number, number] => [
       index + 1,
       ofSlot,
@@ -263,7 +263,7 @@ describe("DNS forwarder", () => {
     });
     const sockets: Socket[] = [];
     const dial = async (): Promise<{ isOpen: () => boolean }> => {
-      const socket = connect(port, LOOPBACK).on("error", () => undefined);
+      const socket = connect(port, loopback).on("error", () => undefined);
       await once(socket, "connect");
       let open = true;
       socket.on("close", () => (open = false)).resume();
@@ -288,7 +288,7 @@ describe("DNS forwarder", () => {
         return await resolvers.promise;
       },
     });
-    client.send(query("a"), port, LOOPBACK);
+    client.send(query("a"), port, loopback);
     await expect.poll(() => asks).toBe(1);
     for (const forwarder of open.splice(0)) await forwarder.close();
     resolvers.resolve([]);
@@ -300,16 +300,16 @@ describe("DNS forwarder", () => {
     const port = await start({
       policy: { before: () => undefined, after: async () => await Promise.reject(new Error("no such set")) },
     });
-    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(RCODE_SERVER_FAILURE);
-    const socket = connect(port, LOOPBACK);
+    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(rcodeServerFailure);
+    const socket = connect(port, loopback);
     socket.write(Buffer.concat([Buffer.from([0, query("a").length]), query("a")]));
     const [said] = (await once(socket, "data")) as [Buffer];
-    expect(said.readUInt8(5) & 15).toBe(RCODE_SERVER_FAILURE);
+    expect(said.readUInt8(5) & 15).toBe(rcodeServerFailure);
     socket.destroy();
   });
 
   it("holds no answers for a sandbox that reads none", async () => {
-    const questions = DNS_LIMITS.queriesPerSecond * DNS_LIMITS.burstSeconds;
+    const questions = dnsLimits.queriesPerSecond * dnsLimits.burstSeconds;
     let settled = 0;
     const before = (_slot: number, _question: unknown, asking: Buffer): Buffer => {
       settled += 1;
@@ -318,7 +318,7 @@ describe("DNS forwarder", () => {
     const port = await start({
       policy: { before, after: async (_slot, _question, _query, said) => said },
     });
-    const mute = connect(port, LOOPBACK).pause();
+    const mute = connect(port, loopback).pause();
     const framed = Buffer.concat([Buffer.from([0, query("a").length]), query("a")]);
     // 24 MB of answers, many times what the kernel takes.
     mute.write(Buffer.concat(Array.from({ length: questions }, () => framed)));

@@ -1,8 +1,10 @@
-// Name resolution for sandboxes: the router redirects their port 53 here (rules.ts), and the forwarder asks the host's resolvers.
-// Owns one UDP and one TCP socket on the host's end of the uplink. Sandboxes are hostile: everything has a limit, each
-// question goes upstream from a new port with a new id, and only an answer to that question is passed back.
-//
-// Called by network.ts. Nothing survives a crash; the next start listens again.
+/**
+ * Name resolution for sandboxes: the router redirects their port 53 here (rules.ts), and the forwarder asks the host's resolvers.
+ * Owns one UDP and one TCP socket on the host's end of the uplink. Sandboxes are hostile: everything has a limit, each
+ * question goes upstream from a new port with a new id, and only an answer to that question is passed back.
+ *
+ * Called by network.ts. Nothing survives a crash; the next start listens again.
+ */
 import { randomInt } from "node:crypto";
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
@@ -14,16 +16,16 @@ import {
   type DnsQuestion,
   isServerFailure,
   parseQuery,
-  RCODE_SERVER_FAILURE,
+  rcodeServerFailure,
   refusal,
   withId,
 } from "./dns-message.ts";
 import { SharedPlaces } from "./shared-places.ts";
 
 /** Tries to find a port that is free for both UDP and TCP. */
-const PORT_TRIES = 10;
+const portTries = 10;
 
-export const DNS_LIMITS = {
+export const dnsLimits = {
   /** A longer message is no query. */
   queryBytes: 1_232,
   /** Questions waiting for an answer; each has a socket. */
@@ -71,14 +73,14 @@ export class DnsForwarder {
   readonly #tcp: Server = createServer({ pauseOnConnect: false }, (socket) => this.#serveConnection(socket));
   readonly #connections = new Set<Socket>();
   #isClosed = false;
-  readonly #pendingPlaces = new SharedPlaces(DNS_LIMITS.pending);
-  readonly #connectionPlaces = new SharedPlaces(DNS_LIMITS.connections);
+  readonly #pendingPlaces = new SharedPlaces(dnsLimits.pending);
+  readonly #connectionPlaces = new SharedPlaces(dnsLimits.connections);
   readonly #rateOfSlots: RateLimit;
   readonly #rateOfTeams: RateLimit;
 
   constructor(options: DnsForwarderOptions) {
     this.#options = options;
-    const { queriesPerSecond, queriesPerSecondOfTeam, burstSeconds } = DNS_LIMITS;
+    const { queriesPerSecond, queriesPerSecondOfTeam, burstSeconds } = dnsLimits;
     const common = { burstSeconds, monotonicMs: options.now ?? Date.now };
     this.#rateOfSlots = new RateLimit({ ...common, perSecond: queriesPerSecond });
     this.#rateOfTeams = new RateLimit({ ...common, perSecond: queriesPerSecondOfTeam });
@@ -97,7 +99,7 @@ export class DnsForwarder {
   }
 
   /** TCP chooses the port first: calls to agents leave from this address, and their ports stay in use for a minute. */
-  async #bindBoth(port: number, triesLeft = PORT_TRIES): Promise<number> {
+  async #bindBoth(port: number, triesLeft = portTries): Promise<number> {
     const { address } = this.#options;
     this.#tcp.listen(port, address);
     await once(this.#tcp, "listening");
@@ -145,13 +147,13 @@ export class DnsForwarder {
       leave();
       this.#connections.delete(socket);
     });
-    socket.setTimeout(DNS_LIMITS.idleConnectionMs, () => socket.destroy());
+    socket.setTimeout(dnsLimits.idleConnectionMs, () => socket.destroy());
     let buffered = Buffer.alloc(0);
     const takeFrame = (): Buffer | undefined => {
       if (buffered.length < 2) return undefined;
       const length = buffered.readUInt16BE(0);
-      if (length > DNS_LIMITS.queryBytes) socket.destroy();
-      if (length > DNS_LIMITS.queryBytes || buffered.length < 2 + length) return undefined;
+      if (length > dnsLimits.queryBytes) socket.destroy();
+      if (length > dnsLimits.queryBytes || buffered.length < 2 + length) return undefined;
       const query = buffered.subarray(2, 2 + length);
       buffered = buffered.subarray(2 + length);
       return query;
@@ -177,7 +179,7 @@ export class DnsForwarder {
 
   /** Undefined: no answer, because the message is no question or comes too fast. */
   async #answer(slot: number, query: Buffer, ask: Ask): Promise<Buffer | undefined> {
-    if (query.length > DNS_LIMITS.queryBytes) return undefined;
+    if (query.length > dnsLimits.queryBytes) return undefined;
     const question = parseQuery(query);
     const team = this.#teamOf(slot);
     if (!question || this.#isTooFast(slot, team)) return undefined;
@@ -185,15 +187,15 @@ export class DnsForwarder {
     const settled = policy?.before(slot, question, query);
     if (settled) return settled;
     const leave = this.#pendingPlaces.take(slot, team);
-    if (leave === undefined) return refusal(query, RCODE_SERVER_FAILURE);
+    if (leave === undefined) return refusal(query, rcodeServerFailure);
     try {
       const answer = await this.#askResolvers(query, ask);
-      if (answer === undefined) return refusal(query, RCODE_SERVER_FAILURE);
+      if (answer === undefined) return refusal(query, rcodeServerFailure);
       const passed = policy ? await policy.after(slot, question, query, answer) : answer;
       return withId(passed, question.id);
     } catch (error) {
       this.#options.onError?.(error);
-      return refusal(query, RCODE_SERVER_FAILURE);
+      return refusal(query, rcodeServerFailure);
     } finally {
       leave();
     }
@@ -234,7 +236,7 @@ function askByUdp(resolver: string, port: number, query: Buffer): Promise<Buffer
       socket.close();
       resolve(answer);
     };
-    const timer = setTimeout(() => finish(undefined), DNS_LIMITS.upstreamTimeoutMs);
+    const timer = setTimeout(() => finish(undefined), dnsLimits.upstreamTimeoutMs);
     socket.on("error", () => finish(undefined));
     // A connected socket takes only datagrams of this resolver. Without a callback, which would get an error as well.
     socket.once("connect", () => socket.send(query)).connect(port, resolver);
@@ -254,7 +256,7 @@ function askByTcp(resolver: string, port: number, query: Buffer): Promise<Buffer
       socket.destroy();
       resolve(answer);
     };
-    const timer = setTimeout(() => finish(undefined), DNS_LIMITS.upstreamTimeoutMs);
+    const timer = setTimeout(() => finish(undefined), dnsLimits.upstreamTimeoutMs);
     socket.on("error", () => finish(undefined));
     socket.on("end", () => finish(undefined));
     socket.on("connect", () => socket.write(frame(query)));

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { answers, parseQuery, RCODE_REFUSED, refusal, withId } from "./dns-message.ts";
+import { answers, parseQuery, rcodeRefused, refusal, withId } from "./dns-message.ts";
 
 function query(name: string, id = 0x1234): Buffer {
   const labels = name.split(".").flatMap((label) => [label.length, ...Buffer.from(label)]);
@@ -32,9 +32,9 @@ describe("DNS messages", () => {
 
   it("refuses in the form of an answer to the question", () => {
     const asked = query("a.test");
-    const refused = refusal(asked, RCODE_REFUSED);
+    const refused = refusal(asked, rcodeRefused);
     expect(answers(refused, asked)).toBe(true);
-    expect(refused.readUInt8(3) & 15).toBe(RCODE_REFUSED);
+    expect(refused.readUInt8(3) & 15).toBe(rcodeRefused);
   });
 
   it("never throws on nonsense", () => {

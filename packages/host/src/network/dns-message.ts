@@ -1,4 +1,4 @@
-// Header and question of DNS messages (RFC 1035), which is all that a forwarder needs. Pure.
+/** Header and question of DNS messages (RFC 1035), which is all that a forwarder needs. Pure. */
 
 export interface DnsQuestion {
   readonly id: number;
@@ -9,25 +9,25 @@ export interface DnsQuestion {
   readonly end: number;
 }
 
-const HEADER_BYTES = 12;
-const NAME_BYTES_MAX = 255;
-const LABEL_BYTES_MAX = 63;
-const QR = 0x80;
-const AA = 0x04;
-const RD = 0x01;
-const RA = 0x80;
-const RCODE_NO_ERROR = 0;
-export const RCODE_SERVER_FAILURE = 2;
-const RCODE_NO_SUCH_NAME = 3;
-export const RCODE_REFUSED = 5;
+const headerBytes = 12;
+const nameBytesMax = 255;
+const labelBytesMax = 63;
+const qr = 0x80;
+const aa = 0x04;
+const rd = 0x01;
+const ra = 0x80;
+const rcodeNoError = 0;
+export const rcodeServerFailure = 2;
+const rcodeNoSuchName = 3;
+export const rcodeRefused = 5;
 /** An alias (DNAME) leads to a name that is too long. */
-const RCODE_NAME_EXISTS = 6;
+const rcodeNameExists = 6;
 
 /** The question of a standard query; undefined for anything else (answers, other opcodes, malformed messages). */
 export function parseQuery(message: Buffer): DnsQuestion | undefined {
-  if (message.length < HEADER_BYTES) return undefined;
+  if (message.length < headerBytes) return undefined;
   const flags = message.readUInt8(2);
-  const isStandardQuery = (flags & QR) === 0 && (flags & 0x78) === 0;
+  const isStandardQuery = (flags & qr) === 0 && (flags & 0x78) === 0;
   if (!isStandardQuery || message.readUInt16BE(4) !== 1) return undefined;
   return readQuestion(message);
 }
@@ -35,7 +35,7 @@ export function parseQuery(message: Buffer): DnsQuestion | undefined {
 /** Whether `answer` answers `query`: a response of the same id to the same question. */
 export function answers(answer: Buffer, query: Buffer): boolean {
   const asked = parseQuery(query);
-  if (!asked || answer.length < HEADER_BYTES || (answer.readUInt8(2) & QR) === 0) return false;
+  if (!asked || answer.length < headerBytes || (answer.readUInt8(2) & qr) === 0) return false;
   if (answer.readUInt16BE(0) !== asked.id) return false;
   // Some servers omit the question in an error.
   if (answer.readUInt16BE(4) === 0) return (answer.readUInt8(3) & 0x0f) !== 0;
@@ -49,9 +49,9 @@ export function answers(answer: Buffer, query: Buffer): boolean {
  */
 export function isServerFailure(answer: Buffer): boolean {
   const rcode = answer.readUInt8(3) & 0x0f;
-  if (rcode !== RCODE_NO_ERROR) return rcode !== RCODE_NO_SUCH_NAME && rcode !== RCODE_NAME_EXISTS;
-  const isResponsible = (answer.readUInt8(2) & AA) !== 0;
-  const asksOthers = (answer.readUInt8(3) & RA) !== 0;
+  if (rcode !== rcodeNoError) return rcode !== rcodeNoSuchName && rcode !== rcodeNameExists;
+  const isResponsible = (answer.readUInt8(2) & aa) !== 0;
+  const asksOthers = (answer.readUInt8(3) & ra) !== 0;
   const isEmpty = answer.readUInt16BE(6) === 0 && answer.readUInt16BE(10) === 0;
   return isEmpty && !isResponsible && !asksOthers;
 }
@@ -59,11 +59,11 @@ export function isServerFailure(answer: Buffer): boolean {
 /** An answer to the query with only `rcode`. */
 export function refusal(query: Buffer, rcode: number): Buffer {
   const question = parseQuery(query);
-  const answer = Buffer.from(query.subarray(0, question?.end ?? HEADER_BYTES));
-  answer.writeUInt8(QR | (query.readUInt8(2) & RD), 2);
-  answer.writeUInt8(RA | rcode, 3);
+  const answer = Buffer.from(query.subarray(0, question?.end ?? headerBytes));
+  answer.writeUInt8(qr | (query.readUInt8(2) & rd), 2);
+  answer.writeUInt8(ra | rcode, 3);
   answer.writeUInt16BE(question ? 1 : 0, 4);
-  answer.fill(0, 6, HEADER_BYTES);
+  answer.fill(0, 6, headerBytes);
   return answer;
 }
 
@@ -75,15 +75,15 @@ export function withId(message: Buffer, id: number): Buffer {
 
 function readQuestion(message: Buffer): DnsQuestion | undefined {
   const labels: string[] = [];
-  let at = HEADER_BYTES;
+  let at = headerBytes;
   for (let total = 0; ; ) {
     const length = message[at];
     // The first question has no compression pointers.
-    if (length === undefined || length > LABEL_BYTES_MAX) return undefined;
+    if (length === undefined || length > labelBytesMax) return undefined;
     at += 1;
     if (length === 0) break;
     total += length + 1;
-    if (total > NAME_BYTES_MAX || at + length > message.length) return undefined;
+    if (total > nameBytesMax || at + length > message.length) return undefined;
     labels.push(message.toString("latin1", at, at + length).toLowerCase());
     at += length;
   }

@@ -1,4 +1,4 @@
-// The network's functions that the host calls for a machine, named by its agent's address.
+/** The network's functions that the host calls for a machine, named by its agent's address. */
 import type { Egress } from "@cloche/protocol";
 import type { EgressReport } from "./egress-report.ts";
 import type { LinkTraffic } from "./traffic.ts";

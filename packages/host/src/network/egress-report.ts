@@ -1,4 +1,4 @@
-// The report for an owner about connections and names that the egress policy refused.
+/** The report for an owner about connections and names that the egress policy refused. */
 
 /** Denials of a slot since it was made. */
 export interface EgressReport {

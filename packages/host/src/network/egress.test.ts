@@ -6,7 +6,7 @@ import {
   type EgressRule,
   egressCommands,
   elementsOf,
-  NO_ELEMENTS,
+  noElements,
   openElements,
   policyOf,
   removalCommands,
@@ -17,13 +17,13 @@ describe("egress policies", () => {
     const words = openElements(7).map(
       (one) => `${one.set} { ${one.interface}${one.chain === undefined ? "" : ` : goto ${one.chain}`} }`,
     );
-    expect(egressCommands(7, { mode: "open" }, NO_ELEMENTS)).toEqual(
+    expect(egressCommands(7, { mode: "open" }, noElements)).toEqual(
       words.map((word) => `add element inet cloche ${word}`),
     );
   });
 
   it("turn into set elements", () => {
-    expect(egressCommands(7, { mode: "open" }, NO_ELEMENTS)).toEqual([
+    expect(egressCommands(7, { mode: "open" }, noElements)).toEqual([
       "add element inet cloche resolving { s7 }",
       "add element inet cloche egress { s7 : goto open }",
     ]);
@@ -33,7 +33,7 @@ describe("egress policies", () => {
       "add element inet cloche egress { s7 : goto deny }",
     ]);
     const allow: EgressRule[] = [{ cidr: "11.2.3.0/24", protocol: "tcp", ports: [80, 90] }];
-    expect(egressCommands(7, { mode: "list", allow, domains: [] }, NO_ELEMENTS)).toContain(
+    expect(egressCommands(7, { mode: "list", allow, domains: [] }, noElements)).toContain(
       "add element inet cloche allowed { s7 . 11.2.3.0-11.2.3.255 . tcp . 80-90 }",
     );
     expect(removalCommands(7, elementsOf({ mode: "list", allow, domains: [] }))).toContain(
@@ -43,7 +43,7 @@ describe("egress policies", () => {
 
   it("let what allowed names resolve to be opened under a number of its own", () => {
     const policy = policyOf({ mode: "allow", domains: ["example.org:443"], cidrs: ["11.0.0.1:80"] });
-    expect(egressCommands(7, policy, NO_ELEMENTS, 5)).toEqual([
+    expect(egressCommands(7, policy, noElements, 5)).toEqual([
       "add element inet cloche resolving { s7 }",
       "add element inet cloche allowed { s7 . 11.0.0.1 . tcp . 80 }",
       "add element inet cloche allowed { s7 . 11.0.0.1 . udp . 80 }",

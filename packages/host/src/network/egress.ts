@@ -1,5 +1,7 @@
-// What a sandbox may reach: its mode, and the nft set elements that enforce it. The rules (rules.ts) never change. A change of mode
-// is one transaction on elements and takes effect at once, also for open connections. Pure.
+/**
+ * What a sandbox may reach: its mode, and the nft set elements that enforce it. The rules (rules.ts) never change. A change of mode
+ * is one transaction on elements and takes effect at once, also for open connections. Pure.
+ */
 import {
   type AllowedDomain,
   ClocheError,
@@ -11,7 +13,7 @@ import {
 import type { Element } from "../sys/native.ts";
 import { toRange } from "./address.ts";
 import { slotInterface } from "./names.ts";
-import { ROUTER_TABLE } from "./rules.ts";
+import { routerTable } from "./rules.ts";
 
 export interface EgressRule {
   /** IPv4 range or address. Private and special ranges stay closed in any case. */
@@ -50,14 +52,14 @@ export function policyOf(egress: Egress | undefined): EgressPolicy {
   return { mode: "list", allow, domains: read("domains", egress.domains, parseAllowedDomain) };
 }
 
-export const EGRESS_RULES_MAX = 256;
-const CHAINS = { open: "open", none: "deny", list: "listed" } as const;
+export const egressRulesMax = 256;
+const chains = { open: "open", none: "deny", list: "listed" } as const;
 
 /** Checks a policy. Throws invalid_argument, which names the rule and the field. */
 export function checkEgress(policy: EgressPolicy): EgressPolicy {
   if (policy.mode !== "list") return policy;
-  if (policy.allow.length > EGRESS_RULES_MAX)
-    throw new ClocheError("invalid_argument", `egress.allow: at most ${EGRESS_RULES_MAX} rules`);
+  if (policy.allow.length > egressRulesMax)
+    throw new ClocheError("invalid_argument", `egress.allow: at most ${egressRulesMax} rules`);
   policy.allow.forEach((rule, index) => {
     const bad = (field: string, what: string) =>
       new ClocheError("invalid_argument", `egress.allow[${index}].${field}: ${what}`);
@@ -87,23 +89,23 @@ export function egressCommands(
 ): string[] {
   const name = slotInterface(slot);
   const commands = removalCommands(slot, known);
-  if (policy.mode !== "none") commands.push(`add element ${ROUTER_TABLE} resolving { ${name} }`);
+  if (policy.mode !== "none") commands.push(`add element ${routerTable} resolving { ${name} }`);
   if (policy.mode === "list")
     for (const element of disjoint(policy.allow.map(toBox)))
-      commands.push(`add element ${ROUTER_TABLE} allowed { ${name} . ${renderBox(element)} }`);
+      commands.push(`add element ${routerTable} allowed { ${name} . ${renderBox(element)} }`);
   if (policy.mode === "list" && policy.domains.length > 0)
     commands.push(
-      `add element ${ROUTER_TABLE} generation { ${name} : ${generation} }`,
-      `add element ${ROUTER_TABLE} opened { ${name} . ${generation} }`,
+      `add element ${routerTable} generation { ${name} : ${generation} }`,
+      `add element ${routerTable} opened { ${name} . ${generation} }`,
     );
-  commands.push(`add element ${ROUTER_TABLE} egress { ${name} : goto ${CHAINS[policy.mode]} }`);
+  commands.push(`add element ${routerTable} egress { ${name} : goto ${chains[policy.mode]} }`);
   return commands;
 }
 
 /** The elements that `egressCommands` adds for an open slot, to add them without nft. */
 export const openElements = (slot: number): Element[] => [
   { set: "resolving", interface: slotInterface(slot) },
-  { set: "egress", interface: slotInterface(slot), chain: CHAINS.open },
+  { set: "egress", interface: slotInterface(slot), chain: chains.open },
 ];
 
 /** A slot's present elements in nft. */
@@ -116,7 +118,7 @@ export interface SlotElements {
   readonly generation: number;
 }
 
-export const NO_ELEMENTS: SlotElements = {
+export const noElements: SlotElements = {
   hasEgress: false,
   hasResolving: false,
   allowed: [],
@@ -126,14 +128,14 @@ export const NO_ELEMENTS: SlotElements = {
 export function removalCommands(slot: number, known: SlotElements): string[] {
   const name = slotInterface(slot);
   const commands: string[] = [];
-  if (known.hasEgress) commands.push(`delete element ${ROUTER_TABLE} egress { ${name} }`);
-  if (known.hasResolving) commands.push(`delete element ${ROUTER_TABLE} resolving { ${name} }`);
+  if (known.hasEgress) commands.push(`delete element ${routerTable} egress { ${name} }`);
+  if (known.hasResolving) commands.push(`delete element ${routerTable} resolving { ${name} }`);
   for (const element of known.allowed)
-    commands.push(`delete element ${ROUTER_TABLE} allowed { ${name} . ${element} }`);
+    commands.push(`delete element ${routerTable} allowed { ${name} . ${element} }`);
   if (known.generation !== 0)
     commands.push(
-      `delete element ${ROUTER_TABLE} generation { ${name} }`,
-      `delete element ${ROUTER_TABLE} opened { ${name} . ${known.generation} }`,
+      `delete element ${routerTable} generation { ${name} }`,
+      `delete element ${routerTable} opened { ${name} . ${known.generation} }`,
     );
   return commands;
 }

@@ -1,4 +1,4 @@
-// Names of the network objects of an instance. Interface names have at most 15 characters.
+/** Names of the network objects of an instance. Interface names have at most 15 characters. */
 export interface NetworkNames {
   /** Network namespace of the router. */
   readonly router: string;
@@ -10,8 +10,8 @@ export interface NetworkNames {
   readonly hostTable: string;
 }
 
-export const SANDBOX_INTERFACE = "eth0";
-export const NETNS_DIR = "/run/netns";
+export const sandboxInterface = "eth0";
+export const netnsDir = "/run/netns";
 
 export function networkNames(tag: string): NetworkNames {
   return { router: `cloche-${tag}`, uplink: `cl-${tag}`, routerUplink: "uplink", hostTable: `cloche_${tag}` };

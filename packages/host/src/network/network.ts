@@ -1,13 +1,15 @@
-// The network of an instance: the router and a pool of slots made ahead, leased to machines one each.
-// Owns everything named after the instance's tag: namespaces, links, the nft tables, the DNS forwarder's sockets.
-//
-//   slot:  (none) ──make──▶ ready ──lease──▶ leased ──release──▶ (none)
-//          found at start: never leased ▶ ready; leased ──adopt──▶ leased, or ──reclaim──▶ (none)
-//
-// Called by machine drivers (lease, prepare, release, adopt) and the host service (egress, denials, open, close).
-// Everything except the DNS forwarder and the refilling of the pool survives a crash or stop; `openNetwork` finds it again.
-// A released slot is destroyed and never reused, and its number is used again as late as possible, so that no machine gets
-// packets meant for an earlier one.
+/**
+ * The network of an instance: the router and a pool of slots made ahead, leased to machines one each.
+ * Owns everything named after the instance's tag: namespaces, links, the nft tables, the DNS forwarder's sockets.
+ *
+ *   slot:  (none) ──make──▶ ready ──lease──▶ leased ──release──▶ (none)
+ *          found at start: never leased ▶ ready; leased ──adopt──▶ leased, or ──reclaim──▶ (none)
+ *
+ * Called by machine drivers (lease, prepare, release, adopt) and the host service (egress, denials, open, close).
+ * Everything except the DNS forwarder and the refilling of the pool survives a crash or stop; `openNetwork` finds it again.
+ * A released slot is destroyed and never reused, and its number is used again as late as possible, so that no machine gets
+ * packets meant for an earlier one.
+ */
 import { mkdir, readFile, rm } from "node:fs/promises";
 import { randomInt } from "node:crypto";
 import { dirname } from "node:path";
@@ -17,7 +19,7 @@ import type { Egress } from "@cloche/protocol";
 import type { Native } from "../sys/native.ts";
 import {
   parseSubnet,
-  SLOTS_MAX,
+  slotsMax,
   type Subnet,
   slotAddresses,
   slotOfAddress,
@@ -27,7 +29,7 @@ import { chooseSubnet } from "./choose-subnet.ts";
 import { connectionTableSize } from "./connection-shares.ts";
 import { DnsForwarder } from "./dns-forwarder.ts";
 import { type EgressPolicy, policyOf } from "./egress.ts";
-import { SANDBOX_INTERFACE, slotInterface } from "./names.ts";
+import { sandboxInterface, slotInterface } from "./names.ts";
 import { hostResolvers } from "./resolvers.ts";
 import {
   closeRouter,
@@ -91,17 +93,17 @@ export interface NetworkLease {
   prepare(): Promise<void>;
 }
 
-const SLOTS_AHEAD = 8;
-const REFILL_AFTER_MS = 500;
+const slotsMadeAhead = 8;
+const refillAfterMs = 500;
 /** One for the whole computer. */
-const CHOICE_LOCK = "/run/cloche-subnet.lock";
+const choiceLock = "/run/cloche-subnet.lock";
 
 /** Makes or finds the network. Repeatable after any crash. */
 export function openNetwork(options: NetworkOptions): Promise<Network> {
   const repair =
     "see what the message says of CLOCHE_SUBNET, or of the missing kernel feature, and run the command again";
   return inStep(options.progress, "network", repair, async (detail) => {
-    const subnet = await withFileLock(CHOICE_LOCK, () => openInSubnet(options));
+    const subnet = await withFileLock(choiceLock, () => openInSubnet(options));
     const obstacle = await forwardingObstacle(options.tag);
     if (obstacle) detail(`WARNING: ${obstacle}`);
     const network = new Network(options, subnet);
@@ -110,7 +112,7 @@ export function openNetwork(options: NetworkOptions): Promise<Network> {
   });
 }
 
-/** Call under CHOICE_LOCK until the router's route exists, so that two instances never choose the same subnet. */
+/** Call under choiceLock until the router's route exists, so that two instances never choose the same subnet. */
 async function openInSubnet({ tag, subnet: asked, subnetFile }: NetworkOptions): Promise<Subnet> {
   if (asked !== "") parseSubnet(asked);
   const remembered = (await readFile(subnetFile, "utf8").catch(() => "")).trim();
@@ -150,7 +152,7 @@ export class Network {
   readonly #found = new Set<number>();
   readonly #egress: SlotEgress;
   readonly #teams: SlotTeams;
-  #cursor = randomInt(SLOTS_MAX);
+  #cursor = randomInt(slotsMax);
   #refilling: Promise<void> | undefined;
   #refillTimer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -284,7 +286,7 @@ export class Network {
     return {
       slot,
       namespacePath: slotNamespacePath(this.#options.tag, slot),
-      interfaceName: SANDBOX_INTERFACE,
+      interfaceName: sandboxInterface,
       address,
       gateway,
       agentHost: address,
@@ -329,12 +331,12 @@ export class Network {
 
   /** Uses a number again as late as possible. */
   #nextNumber(): number {
-    for (let tried = 0; tried < SLOTS_MAX; tried++) {
-      this.#cursor = (this.#cursor % SLOTS_MAX) + 1;
+    for (let tried = 0; tried < slotsMax; tried++) {
+      this.#cursor = (this.#cursor % slotsMax) + 1;
       const slot = this.#cursor;
       if (!this.#leased.has(slot) && !this.#found.has(slot) && !this.#ready.includes(slot)) return slot;
     }
-    throw new Error(`all ${SLOTS_MAX} network slots are in use`);
+    throw new Error(`all ${slotsMax} network slots are in use`);
   }
 
   /** The machine of a new lease still needs the CPUs: makes the next slot after a pause, or at once if none is left. */
@@ -342,12 +344,12 @@ export class Network {
     clearTimeout(this.#refillTimer);
     if (this.#ready.length === 0) return this.#refill();
     if (this.#closed) return;
-    this.#refillTimer = apart(() => setTimeout(() => this.#refill(), REFILL_AFTER_MS));
+    this.#refillTimer = apart(() => setTimeout(() => this.#refill(), refillAfterMs));
     this.#refillTimer.unref();
   }
 
   #refill(): void {
-    const wanted = this.#options.slotsAhead ?? SLOTS_AHEAD;
+    const wanted = this.#options.slotsAhead ?? slotsMadeAhead;
     if (this.#refilling || this.#closed || this.#ready.length >= wanted) return;
     this.#refilling = (async () => {
       try {

@@ -1,8 +1,8 @@
-// Reads the router's sets from `nft -j`: the elements of slots after a restart, and denials. Pure.
+/** Reads the router's sets from `nft -j`: the elements of slots after a restart, and denials. Pure. */
 import type { PortRange } from "@cloche/protocol";
-import { NO_ELEMENTS, type SlotElements } from "./egress.ts";
-import { NOTHING_RESOLVED, type Resolved } from "./resolved.ts";
-import { REFUSALS_KEPT_SECONDS } from "./rules.ts";
+import { noElements, type SlotElements } from "./egress.ts";
+import { nothingResolved, type Resolved } from "./resolved.ts";
+import { refusalsKeptSeconds } from "./rules.ts";
 
 export interface Denial {
   readonly packets: number;
@@ -19,7 +19,7 @@ export function readElements(json: unknown): Map<number, SlotElements> {
   const slots = new Map<number, SlotElements>();
   const update = (name: unknown, change: (known: SlotElements) => SlotElements) => {
     const slot = slotOfInterface(name);
-    if (slot !== undefined) slots.set(slot, change(slots.get(slot) ?? NO_ELEMENTS));
+    if (slot !== undefined) slots.set(slot, change(slots.get(slot) ?? noElements));
   };
   for (const set of setsOf(json)) {
     for (const element of set.elem ?? []) {
@@ -57,7 +57,7 @@ export function readResolved(json: unknown, nowMs: number): Map<number, Resolved
   const slots = new Map<number, Resolved>();
   for (const { slot, rest, expiresSeconds } of timedElements(json, "resolved")) {
     const [address, port] = rest;
-    const known = slots.get(slot) ?? NOTHING_RESOLVED;
+    const known = slots.get(slot) ?? nothingResolved;
     const ports = [...(known.get(String(address))?.ports ?? []), portsOf(port)];
     const one = { ports, expiresAtMs: nowMs + expiresSeconds * 1_000, names: [] };
     slots.set(slot, new Map([...known, [String(address), one]]));
@@ -78,7 +78,7 @@ export function readRefusals(json: unknown, nowMs: number): Map<number, Refusal[
   const slots = new Map<number, Refusal[]>();
   for (const { slot, rest, expiresSeconds, packets } of timedElements(json, "refusals")) {
     const [address, protocol, port] = rest;
-    const lastAtMs = nowMs - (REFUSALS_KEPT_SECONDS - expiresSeconds) * 1_000;
+    const lastAtMs = nowMs - (refusalsKeptSeconds - expiresSeconds) * 1_000;
     const one = {
       address: String(address),
       protocol: String(protocol),

@@ -1,4 +1,4 @@
-// Counts look-ups that one sandbox was refused, and remembers the latest names.
+/** Counts look-ups that one sandbox was refused, and remembers the latest names. */
 import { limits } from "@cloche/protocol";
 import type { EgressDenial } from "./egress-report.ts";
 

@@ -1,5 +1,7 @@
-// Addresses that a sandbox with an allow-list may reach because an allowed name resolved to them, and their elements of the router's set. An element
-// lasts as long as the answer is valid; the kernel expires it. Pure.
+/**
+ * Addresses that a sandbox with an allow-list may reach because an allowed name resolved to them, and their elements of the router's set. An element
+ * lasts as long as the answer is valid; the kernel expires it. Pure.
+ */
 import { type AllowedDomain, matchesDomain, type PortRange } from "@cloche/protocol";
 import type { Element, ElementChange } from "../sys/native.ts";
 import { joined } from "./egress.ts";
@@ -16,13 +18,13 @@ export interface ResolvedAddress {
 /** By address. */
 export type Resolved = ReadonlyMap<string, ResolvedAddress>;
 
-export const NOTHING_RESOLVED: Resolved = new Map();
+export const nothingResolved: Resolved = new Map();
 /** Most addresses of one sandbox; beyond it the one that expires first is dropped. */
-export const RESOLVED_MAX = 1_024;
-const NAMES_MAX = 8;
+export const resolvedMax = 1_024;
+const namesMax = 8;
 /** Programs use an address for a while after the look-up, but no address stays allowed for ever. */
-const HOLD_MIN_MS = 60_000;
-const HOLD_MAX_MS = 3_600_000;
+const holdMinMs = 60_000;
+const holdMaxMs = 3_600_000;
 
 /** Adds an answer for `name`: its addresses may be reached on the ports of the domains that allow the name. */
 export function learn(
@@ -36,16 +38,16 @@ export function learn(
   const next = new Map([...before].filter(([, { expiresAtMs }]) => expiresAtMs > nowMs));
   for (const { address, ttlSeconds } of answer) {
     const known = next.get(address);
-    const holdMs = Math.min(Math.max(ttlSeconds * 1_000, HOLD_MIN_MS), HOLD_MAX_MS);
+    const holdMs = Math.min(Math.max(ttlSeconds * 1_000, holdMinMs), holdMaxMs);
     const isFresh = known?.names.includes(name) === true && known.expiresAtMs >= nowMs + holdMs / 2;
     if (isFresh) continue;
     next.set(address, {
       ports: joined([...(known?.ports ?? []), ...ports]),
       expiresAtMs: Math.max(nowMs + holdMs, known?.expiresAtMs ?? 0),
-      names: [...new Set([name, ...(known?.names ?? [])])].slice(0, NAMES_MAX),
+      names: [...new Set([name, ...(known?.names ?? [])])].slice(0, namesMax),
     });
   }
-  const surplus = next.size - RESOLVED_MAX;
+  const surplus = next.size - resolvedMax;
   const soonest = surplus <= 0 ? [] : [...next].sort(([, a], [, b]) => a.expiresAtMs - b.expiresAtMs);
   for (const [address] of soonest.slice(0, Math.max(0, surplus))) next.delete(address);
   return next;

@@ -1,4 +1,4 @@
-// The host's name servers, from /etc/resolv.conf.
+/** The host's name servers, from /etc/resolv.conf. */
 import { readFile } from "node:fs/promises";
 
 /** At most three, as in libc. Keeps an IPv6 scope. The loopback if none is named, as in libc. */

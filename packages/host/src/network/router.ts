@@ -1,8 +1,10 @@
-// Makes, finds again and removes the router namespace of an instance and its link to the host.
-//
-//   host ──cl-<tag>── /30 ──uplink── router namespace ──s1…sN── slots
-//
-// Everything survives a crash, by its name. `openRouter` adds missing parts and leaves the others.
+/**
+ * Makes, finds again and removes the router namespace of an instance and its link to the host.
+ *
+ *   host ──cl-<tag>── /30 ──uplink── router namespace ──s1…sN── slots
+ *
+ * Everything survives a crash, by its name. `openRouter` adds missing parts and leaves the others.
+ */
 import { statSync } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { randomUUID } from "node:crypto";
@@ -10,13 +12,13 @@ import { isIPv4 } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { CommandError, run } from "@cloche/base/run";
-import { type ElementChange, ELEMENTS_MAX } from "../sys/native.ts";
-import { LINK_PREFIX, type Subnet, uplinkAddresses } from "./address.ts";
+import { type ElementChange, elementsMax } from "../sys/native.ts";
+import { linkPrefix, type Subnet, uplinkAddresses } from "./address.ts";
 import type { TakenRange } from "./choose-subnet.ts";
 import { disableForwarding, enableForwarding, type ForwardingPlace } from "./ip-forward.ts";
-import { NETNS_DIR, networkNames, slotOfNamespace } from "./names.ts";
+import { netnsDir, networkNames, slotOfNamespace } from "./names.ts";
 import { hostResolvers } from "./resolvers.ts";
-import { hostRules, ROUTER_TABLE, type RouterRules, routerRules } from "./rules.ts";
+import { hostRules, routerTable, type RouterRules, routerRules } from "./rules.ts";
 import { execQuietly, type SlotPlace } from "./slot.ts";
 
 /** ip_forward belongs to the network namespace that we run in, which is not always the computer's first. */
@@ -70,11 +72,11 @@ export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
   await ipBatch(names.router, [
     "link set lo up",
     `link set ${names.routerUplink} up`,
-    `addr replace ${address}/${LINK_PREFIX} dev ${names.routerUplink}`,
+    `addr replace ${address}/${linkPrefix} dev ${names.routerUplink}`,
   ]);
   await ipBatch(undefined, [
     `link set ${names.uplink} up`,
-    `addr replace ${gateway}/${LINK_PREFIX} dev ${names.uplink}`,
+    `addr replace ${gateway}/${linkPrefix} dev ${names.uplink}`,
     `route replace ${subnet.cidr} via ${address} dev ${names.uplink}`,
   ]);
   await ipBatch(names.router, [`route replace default via ${gateway} dev ${names.routerUplink}`]);
@@ -108,7 +110,7 @@ export async function routerNft(place: SlotPlace, commands: readonly string[]): 
   await writeFile(file, `${commands.join("\n")}\n`);
   try {
     await execQuietly(place.native, ["nft", "-f", file], {
-      netns: join(NETNS_DIR, networkNames(place.tag).router),
+      netns: join(netnsDir, networkNames(place.tag).router),
       stderrFile: `${file}.errors`,
     });
   } finally {
@@ -118,13 +120,13 @@ export async function routerNft(place: SlotPlace, commands: readonly string[]): 
 
 /**
  * The same for elements: cloche-sys changes them without starting nft, which reads a whole set to take one element out of it. Beyond
- * `ELEMENTS_MAX` changes in more than one transaction.
+ * `elementsMax` changes in more than one transaction.
  */
 export async function changeElements(place: SlotPlace, changes: readonly ElementChange[]): Promise<void> {
-  const [, table = ""] = ROUTER_TABLE.split(" ");
-  const router = join(NETNS_DIR, networkNames(place.tag).router);
-  for (let at = 0; at < changes.length; at += ELEMENTS_MAX)
-    await place.native.changeElements(router, table, changes.slice(at, at + ELEMENTS_MAX));
+  const [, table = ""] = routerTable.split(" ");
+  const router = join(netnsDir, networkNames(place.tag).router);
+  for (let at = 0; at < changes.length; at += elementsMax)
+    await place.native.changeElements(router, table, changes.slice(at, at + elementsMax));
 }
 
 export async function routerNftJson(tag: string, ...args: readonly string[]): Promise<unknown> {
@@ -209,7 +211,7 @@ async function deleteLink(name: string): Promise<void> {
 }
 
 async function namespaces(): Promise<string[]> {
-  return readdir(NETNS_DIR).catch(() => []);
+  return readdir(netnsDir).catch(() => []);
 }
 
 async function ipBatch(namespace: string | undefined, lines: readonly string[]): Promise<void> {

@@ -1,7 +1,7 @@
 import { BlockList } from "node:net";
 import { describe, expect, it } from "vitest";
 import { parseSubnet } from "./address.ts";
-import { hostRules, routerRules, SPECIAL_RANGES } from "./rules.ts";
+import { hostRules, routerRules, specialRanges } from "./rules.ts";
 
 const rules = { subnet: parseSubnet("10.231.0.0/16"), dnsPort: 5353, tableSize: 262_144 };
 
@@ -39,7 +39,7 @@ describe("router rules", () => {
     ["Oracle's classic cloud", "192.0.0.192"],
   ])("close the metadata service of %s (%s)", (_whose, address) => {
     const closed = new BlockList();
-    for (const range of SPECIAL_RANGES) {
+    for (const range of specialRanges) {
       const [start = "", bits] = range.split("/");
       closed.addSubnet(start, Number(bits));
     }

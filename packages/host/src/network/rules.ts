@@ -1,43 +1,45 @@
-// The nft rules of the router namespace and of the host, as text for `nft -f`. Pure. Loading them again replaces the rules and
-// keeps the elements of the sets, so that a restart of the service changes nothing for running sandboxes.
-import { SANDBOX_RESOLVER } from "@cloche/artifacts";
+/**
+ * The nft rules of the router namespace and of the host, as text for `nft -f`. Pure. Loading them again replaces the rules and
+ * keeps the elements of the sets, so that a restart of the service changes nothing for running sandboxes.
+ */
+import { sandboxResolver } from "@cloche/artifacts";
 import { type Subnet, uplinkAddresses } from "./address.ts";
 import { type ConnectionShares, connectionShares } from "./connection-shares.ts";
 import { type NetworkNames, networkNames } from "./names.ts";
 
-export const ROUTER_TABLE = "inet cloche";
+export const routerTable = "inet cloche";
 /** Most connections of a sandbox at once; more are refused. Each also takes an entry of the host's own table. */
-export const CONNECTIONS_PER_SLOT_MAX = 1_200;
+export const connectionsPerSlotMax = 1_200;
 /** New connections of a sandbox: sustained rate and burst. It bounds the entries of closed ones, which are not counted. */
-export const OPENED_PER_SECOND = 500;
-export const OPENED_BURST = 2_500;
+export const openedPerSecond = 500;
+export const openedBurst = 2_500;
 /**
  * How long the entry of a TCP connection stays once it is closed, and while no packet comes. The kernel's own 120 s and 5 days are more than
  * is needed: connections of a sandbox that was deleted are never closed, and count to its team for so long.
  */
-const CLOSED_KEPT_SECONDS = 5;
-const IDLE_KEPT_SECONDS = 3_600;
+const closedKeptSeconds = 5;
+const idleKeptSeconds = 3_600;
 /** Of a `ct timeout` object. */
-export const CONNECTIONS_KEPT = `protocol tcp; l3proto ip; policy = { established : ${IDLE_KEPT_SECONDS}, time_wait : ${CLOSED_KEPT_SECONDS}, close : ${CLOSED_KEPT_SECONDS} };`;
+export const connectionsKept = `protocol tcp; l3proto ip; policy = { established : ${idleKeptSeconds}, time_wait : ${closedKeptSeconds}, close : ${closedKeptSeconds} };`;
 /**
  * Connections are counted in so many parts, because the kernel walks through all connections of a part for a new one. Some parts are full
  * before others, so that a bound is met some percent early.
  */
-const COUNTED_PARTS = 64;
+const countedParts = 64;
 /** By both ends, so that neither many peers of one port nor many ports of one peer are in one part. */
-const COUNTED_PART = `jhash ip daddr . th sport . th dport mod ${COUNTED_PARTS}`;
+const countedPart = `jhash ip daddr . th sport . th dport mod ${countedParts}`;
 
 /** How long a refused destination stays in the owner's report after the last try. */
-export const REFUSALS_KEPT_SECONDS = 600;
+export const refusalsKeptSeconds = 600;
 /** New refused destinations noted for one sandbox, so that a scan does not fill the table for others. */
-const REFUSALS_NOTED_PER_SECOND = 1;
-const REFUSALS_NOTED_BURST = 64;
+const refusalsNotedPerSecond = 1;
+const refusalsNotedBurst = 64;
 
 /** Refusals of all sandboxes that get an answer; beyond it refused packets are dropped silently. */
-const REFUSALS_PER_SECOND = 500;
+const refusalsPerSecond = 500;
 
 /** Ranges that are not public (IANA special-purpose registry) and so never reachable from a sandbox. */
-export const SPECIAL_RANGES = [
+export const specialRanges = [
   "0.0.0.0/8",
   "10.0.0.0/8",
   "100.64.0.0/10", // carrier-grade NAT, and clouds' internal services
@@ -70,7 +72,7 @@ export interface RouterRules {
  */
 export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string {
   const host = uplinkAddresses(subnet).gateway;
-  const table = ROUTER_TABLE;
+  const table = routerTable;
   const destination = "iifname . ip daddr . meta l4proto . th dport";
   const chains = ["forged", "deny", "counted", "open", "listed", "inbound", "outbound"];
   const hooks = [
@@ -91,14 +93,14 @@ export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string
     `add set ${table} opened { type ifname . mark; }`,
     `add set ${table} denied { type ifname; size 65535; flags dynamic; counter; }`,
     `add set ${table} noting { type ifname; size 65535; flags dynamic; }`,
-    `add set ${table} refusals { type ifname . ipv4_addr . inet_proto . inet_service; size 65535; flags dynamic,timeout; timeout ${REFUSALS_KEPT_SECONDS}s; counter; }`,
+    `add set ${table} refusals { type ifname . ipv4_addr . inet_proto . inet_service; size 65535; flags dynamic,timeout; timeout ${refusalsKeptSeconds}s; counter; }`,
     `add set ${table} opening { type ifname; size 65535; flags dynamic,timeout; timeout 1m; }`,
     `add set ${table} connections { type ifname; size 65535; flags dynamic; }`,
     `add map ${table} teams { type ifname : mark; }`,
     // Elements keep the bound that they were made with.
     // Other names than before: their elements were others, and a set that exists keeps its type.
     `add set ${table} connections_of_team { typeof meta mark . meta mark; size 1048576; flags dynamic; }`,
-    `add set ${table} connections_of_all { type mark; size ${COUNTED_PARTS}; flags dynamic; }`,
+    `add set ${table} connections_of_all { type mark; size ${countedParts}; flags dynamic; }`,
     ...sandboxesTimeout(table),
     ...specialSet(table, subnet),
     ...chains.map((name) => `add chain ${table} ${name}`),
@@ -108,10 +110,10 @@ export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string
     `add rule ${table} deny update @denied { iifname }`,
     // Without look-ups of names: these go to the forwarder, which reports refused names itself.
     `add rule ${table} deny ct status & dnat == 0 ${destination} @refusals update @refusals { ${destination} }`,
-    `add rule ${table} deny ct status & dnat == 0 ${destination} != @refusals update @noting { iifname limit rate ${REFUSALS_NOTED_PER_SECOND}/second burst ${REFUSALS_NOTED_BURST} packets } update @refusals { ${destination} }`,
+    `add rule ${table} deny ct status & dnat == 0 ${destination} != @refusals update @noting { iifname limit rate ${refusalsNotedPerSecond}/second burst ${refusalsNotedBurst} packets } update @refusals { ${destination} }`,
     // Reject, so that programs fail at once instead of after minutes. A flood is dropped silently.
-    `add rule ${table} deny meta l4proto tcp limit rate ${REFUSALS_PER_SECOND}/second reject with tcp reset`,
-    `add rule ${table} deny meta l4proto != tcp limit rate ${REFUSALS_PER_SECOND}/second reject with icmpx admin-prohibited`,
+    `add rule ${table} deny meta l4proto tcp limit rate ${refusalsPerSecond}/second reject with tcp reset`,
+    `add rule ${table} deny meta l4proto != tcp limit rate ${refusalsPerSecond}/second reject with icmpx admin-prohibited`,
     `add rule ${table} deny drop`,
     `add rule ${table} forged update @denied { iifname }`,
     `add rule ${table} forged drop`,
@@ -120,7 +122,7 @@ export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string
     `add rule ${table} spoof iifname "s*" meta nfproto != ipv4 goto forged`,
     `add rule ${table} spoof iifname "s*" iifname . ip saddr != @sources goto forged`,
 
-    `add rule ${table} resolve iifname "s*" ip daddr ${SANDBOX_RESOLVER} meta l4proto { tcp, udp } th dport 53 dnat ip to ${host}:${dnsPort}`,
+    `add rule ${table} resolve iifname "s*" ip daddr ${sandboxResolver} meta l4proto { tcp, udp } th dport 53 dnat ip to ${host}:${dnsPort}`,
     `add rule ${table} resolve iifname "s*" fib daddr type local meta l4proto { tcp, udp } th dport 53 dnat ip to ${host}:${dnsPort}`,
 
     `add rule ${table} forward iifname "uplink" goto inbound`,
@@ -160,18 +162,18 @@ export function routerRules({ subnet, dnsPort, tableSize }: RouterRules): string
  * they are gone.
  */
 function countedRules(table: string, { all, ofTeam }: ConnectionShares): string[] {
-  const ofPart = (most: number): number => Math.max(1, Math.floor(most / COUNTED_PARTS));
+  const ofPart = (most: number): number => Math.max(1, Math.floor(most / countedParts));
   return [
-    `add rule ${table} counted update @opening { iifname limit rate over ${OPENED_PER_SECOND}/second burst ${OPENED_BURST} packets } goto deny`,
-    `add rule ${table} counted add @connections { iifname ct count over ${CONNECTIONS_PER_SLOT_MAX} } goto deny`,
-    `add rule ${table} counted meta mark set iifname map @teams add @connections_of_team { meta mark . ${COUNTED_PART} ct count over ${ofPart(ofTeam)} } goto deny`,
-    `add rule ${table} counted add @connections_of_all { ${COUNTED_PART} ct count over ${ofPart(all)} } goto deny`,
+    `add rule ${table} counted update @opening { iifname limit rate over ${openedPerSecond}/second burst ${openedBurst} packets } goto deny`,
+    `add rule ${table} counted add @connections { iifname ct count over ${connectionsPerSlotMax} } goto deny`,
+    `add rule ${table} counted meta mark set iifname map @teams add @connections_of_team { meta mark . ${countedPart} ct count over ${ofPart(ofTeam)} } goto deny`,
+    `add rule ${table} counted add @connections_of_all { ${countedPart} ct count over ${ofPart(all)} } goto deny`,
     `add rule ${table} counted meta l4proto tcp ct timeout set "sandboxes"`,
   ];
 }
 
 const sandboxesTimeout = (table: string): string[] => [
-  `add ct timeout ${table} sandboxes { ${CONNECTIONS_KEPT} }`,
+  `add ct timeout ${table} sandboxes { ${connectionsKept} }`,
 ];
 
 /** The host's own table: address translation for egress. Of the host itself sandboxes reach only the DNS forwarder. */
@@ -217,6 +219,6 @@ function specialSet(table: string, subnet: Subnet): string[] {
   return [
     `add set ${table} special { type ipv4_addr; flags interval; auto-merge; }`,
     `flush set ${table} special`,
-    `add element ${table} special { ${[...SPECIAL_RANGES, subnet.cidr].join(", ")} }`,
+    `add element ${table} special { ${[...specialRanges, subnet.cidr].join(", ")} }`,
   ];
 }

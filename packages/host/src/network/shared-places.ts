@@ -1,5 +1,7 @@
-// Places that sandboxes share, bounded for a sandbox, for a team and in all. A team at its bound takes no place of another:
-// when all are taken, a team with few of its own still gets one, so there are at most `all` and `always` for each team.
+/**
+ * Places that sandboxes share, bounded for a sandbox, for a team and in all. A team at its bound takes no place of another:
+ * when all are taken, a team with few of its own still gets one, so there are at most `all` and `always` for each team.
+ */
 
 export interface PlaceBounds {
   readonly ofSlot: number;

@@ -6,11 +6,11 @@ import { expect, it, onTestFinished, vi } from "vitest";
 import type { ElementChange, Native } from "../sys/native.ts";
 import { parseSubnet } from "./address.ts";
 import { addressesIn, answerOf, rcodeOf } from "./dns-answer.ts";
-import { parseQuery, RCODE_SERVER_FAILURE } from "./dns-message.ts";
-import { RESOLVED_MAX } from "./resolved.ts";
+import { parseQuery, rcodeServerFailure } from "./dns-message.ts";
+import { resolvedMax } from "./resolved.ts";
 import { SlotEgress } from "./slot-egress.ts";
 
-const SLOT = 1;
+const slot = 1;
 const query = Buffer.from("00070100000100000000000001610474657374000001 0001".replace(" ", ""), "hex");
 
 /** A sandbox that may ask for names below `test`, what was done in the kernel, and answers with new addresses. */
@@ -27,8 +27,8 @@ async function sandbox() {
     exec: async () => ({ pid: 1, exitCode: 0, count: (programs += 1) }),
   } as unknown as Native;
   const egress = new SlotEgress({ native, tag: "t", stateDir }, parseSubnet("10.231.0.0/16"));
-  await egress.add(SLOT);
-  await egress.set(SLOT, {
+  await egress.add(slot);
+  await egress.set(slot, {
     mode: "list",
     allow: [],
     domains: [parseAllowedDomain("*.test") ?? fail()].flat(),
@@ -41,7 +41,7 @@ async function sandbox() {
       made += 1;
       return { address: `12.0.${made >> 8}.${made & 255}`, ttlSeconds: 60 };
     });
-    return egress.after(SLOT, question, query, answerOf(query, question, fresh));
+    return egress.after(slot, question, query, answerOf(query, question, fresh));
   };
   const addresses = (message: Buffer): number => addressesIn(message, question)?.length ?? 0;
   return { answer, addresses, transactions, programs: () => programs };
@@ -53,17 +53,17 @@ function fail(): never {
 
 it("starts no program for an answer, whether it is new or pushes others out", async () => {
   const { answer, addresses, transactions, programs } = await sandbox();
-  for (let asked = 0; asked < RESOLVED_MAX; asked += 64) expect(addresses(await answer(64))).toBe(64);
-  expect(transactions.flat()).toHaveLength(RESOLVED_MAX);
+  for (let asked = 0; asked < resolvedMax; asked += 64) expect(addresses(await answer(64))).toBe(64);
+  expect(transactions.flat()).toHaveLength(resolvedMax);
   expect(Math.max(...transactions.map((changes) => changes.length))).toBeLessThanOrEqual(60);
   expect(programs()).toBe(0);
 });
 
 it("lets a sandbox learn no more addresses than it may have, and then some each second", async () => {
   const { answer, addresses, transactions } = await sandbox();
-  for (let asked = 0; asked < RESOLVED_MAX; asked += 64) await answer(64);
+  for (let asked = 0; asked < resolvedMax; asked += 64) await answer(64);
   const before = transactions.length;
-  expect(rcodeOf(await answer(64))).toBe(RCODE_SERVER_FAILURE);
+  expect(rcodeOf(await answer(64))).toBe(rcodeServerFailure);
   expect(transactions).toHaveLength(before);
   vi.setSystemTime(Date.now() + 50);
   expect(addresses(await answer(1))).toBe(1);

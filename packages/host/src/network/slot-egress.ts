@@ -1,9 +1,11 @@
-// The egress of each slot: its policy, the nft elements that enforce it, the addresses that its allowed names resolved to, and
-// its denials. One change of a slot at a time.
-//
-// Called by network.ts (slots come and go, policies change) and by the DNS forwarder (questions and answers).
-// The elements (in the kernel) and the policy (in the slot's files) survive a crash; `find` reads them.
-// The counts of refused names are lost.
+/**
+ * The egress of each slot: its policy, the nft elements that enforce it, the addresses that its allowed names resolved to, and
+ * its denials. One change of a slot at a time.
+ *
+ * Called by network.ts (slots come and go, policies change) and by the DNS forwarder (questions and answers).
+ * The elements (in the kernel) and the policy (in the slot's files) survive a crash; `find` reads them.
+ * The counts of refused names are lost.
+ */
 import { randomInt } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { RateLimit, SerialQueue } from "@cloche/base";
@@ -16,18 +18,18 @@ import {
   answerOf,
   isTruncated,
   rcodeOf,
-  TYPE_A,
-  TYPE_AAAA,
-  TYPES_SVCB,
+  typeA,
+  typeAaaa,
+  typesSvcb,
 } from "./dns-answer.ts";
 import type { NamePolicy } from "./dns-forwarder.ts";
-import { type DnsQuestion, RCODE_REFUSED, RCODE_SERVER_FAILURE, refusal } from "./dns-message.ts";
+import { type DnsQuestion, rcodeRefused, rcodeServerFailure, refusal } from "./dns-message.ts";
 import {
   checkEgress,
   type EgressPolicy,
   egressCommands,
   elementsOf,
-  NO_ELEMENTS,
+  noElements,
   openElements,
   removalCommands,
   type SlotElements,
@@ -38,25 +40,25 @@ import { RefusedNames } from "./refused-names.ts";
 import {
   learn,
   learned,
-  NOTHING_RESOLVED,
+  nothingResolved,
   type Resolved,
-  RESOLVED_MAX,
+  resolvedMax,
   resolvedChanges,
   retain,
 } from "./resolved.ts";
 import { changeElements, routerNft, routerNftJson } from "./router.ts";
-import { ROUTER_TABLE, SPECIAL_RANGES } from "./rules.ts";
+import { routerTable, specialRanges } from "./rules.ts";
 import { type Denial, readDenials, readElements, readRefusals, readResolved } from "./nft-listing.ts";
 import { type SlotPlace, saveEgress, savedEgress } from "./slot.ts";
 
-const OPEN: EgressPolicy = { mode: "open" };
-const GENERATIONS = 0x7fff_ffff;
+const open: EgressPolicy = { mode: "open" };
+const generations = 0x7fff_ffff;
 /** With a longer TTL a program would use an address after it is closed. */
-const ANSWER_TTL_MAX_SECONDS = 3_600;
+const answerTtlMaxSeconds = 3_600;
 /** Addresses of one answer that are passed on. */
-const ANSWER_ADDRESSES_MAX = 64;
+const answerAddressesMax = 64;
 /** Addresses that a sandbox may learn, after as many as it may have: more would push each other out before they are used. */
-const LEARNED_PER_SECOND = 20;
+const learnedPerSecond = 20;
 
 interface SlotState {
   policy: EgressPolicy;
@@ -71,8 +73,8 @@ export class SlotEgress implements NamePolicy {
   readonly #slots = new Map<number, SlotState>();
   readonly #queue = new SerialQueue();
   readonly #learning = new RateLimit({
-    perSecond: LEARNED_PER_SECOND,
-    burstSeconds: RESOLVED_MAX / LEARNED_PER_SECOND,
+    perSecond: learnedPerSecond,
+    burstSeconds: resolvedMax / learnedPerSecond,
     monotonicMs: Date.now,
   });
 
@@ -83,12 +85,12 @@ export class SlotEgress implements NamePolicy {
 
   /** Reads the state that an earlier service left. Answers for each slot whether its elements are complete. */
   async find(): Promise<Map<number, { complete: boolean }>> {
-    const json = await routerNftJson(this.#place.tag, "list", "table", ...ROUTER_TABLE.split(" "));
+    const json = await routerNftJson(this.#place.tag, "list", "table", ...routerTable.split(" "));
     const resolved = readResolved(json, Date.now());
     const found = new Map<number, { complete: boolean }>();
     for (const [slot, elements] of readElements(json)) {
-      const policy = (await savedEgress(this.#place, slot)) ?? OPEN;
-      const own = { policy, elements, resolved: resolved.get(slot) ?? NOTHING_RESOLVED };
+      const policy = (await savedEgress(this.#place, slot)) ?? open;
+      const own = { policy, elements, resolved: resolved.get(slot) ?? nothingResolved };
       this.#slots.set(slot, { ...own, refused: new RefusedNames() });
       found.set(slot, { complete: elements.hasEgress });
     }
@@ -99,11 +101,11 @@ export class SlotEgress implements NamePolicy {
   add(slot: number): Promise<void> {
     return this.#inTurn(slot, async () => {
       await changeElements(this.#place, this.#ofOpen(slot).map(added));
-      const elements = elementsOf(OPEN);
+      const elements = elementsOf(open);
       this.#slots.set(slot, {
-        policy: OPEN,
+        policy: open,
         elements,
-        resolved: NOTHING_RESOLVED,
+        resolved: nothingResolved,
         refused: new RefusedNames(),
       });
     });
@@ -117,7 +119,7 @@ export class SlotEgress implements NamePolicy {
       if (!state) throw new Error(`slot ${slot} is not there`);
       if (isDeepStrictEqual(state.policy, policy)) return;
       const nowMs = Date.now();
-      const generation = randomInt(1, GENERATIONS);
+      const generation = randomInt(1, generations);
       const domains = policy.mode === "list" ? policy.domains : [];
       const resolved = retain(state.resolved, domains, nowMs);
       await changeElements(this.#place, resolvedChanges(slot, state.resolved, resolved, nowMs));
@@ -140,16 +142,16 @@ export class SlotEgress implements NamePolicy {
       }
       const name = slotInterface(slot);
       const { address } = slotAddresses(this.#subnet, slot);
-      const known = state?.resolved ?? NOTHING_RESOLVED;
-      await changeElements(this.#place, resolvedChanges(slot, known, NOTHING_RESOLVED, Date.now()));
+      const known = state?.resolved ?? nothingResolved;
+      await changeElements(this.#place, resolvedChanges(slot, known, nothingResolved, Date.now()));
       // Add each element before deleting it, because nft refuses to delete a missing one.
       const gone = [`sources { ${name} . ${address} }`, ...(denied ? await this.#traces(slot) : [])];
       await routerNft(this.#place, [
         ...gone.flatMap((element) => [
-          `add element ${ROUTER_TABLE} ${element}`,
-          `delete element ${ROUTER_TABLE} ${element}`,
+          `add element ${routerTable} ${element}`,
+          `delete element ${routerTable} ${element}`,
         ]),
-        ...removalCommands(slot, state?.elements ?? NO_ELEMENTS),
+        ...removalCommands(slot, state?.elements ?? noElements),
       ]);
       this.#slots.delete(slot);
     });
@@ -201,10 +203,10 @@ export class SlotEgress implements NamePolicy {
       state?.policy.mode === "list" && state.policy.domains.some((one) => matchesDomain(one, question.name));
     if (!isAllowed) {
       state?.refused.note(question.name, Date.now());
-      return refusal(query, RCODE_REFUSED);
+      return refusal(query, rcodeRefused);
     }
     // Sandboxes have no IPv6, and service bindings contain addresses that are not checked.
-    const isEmpty = question.type === TYPE_AAAA || TYPES_SVCB.includes(question.type);
+    const isEmpty = question.type === typeAaaa || typesSvcb.includes(question.type);
     return isEmpty ? answerOf(query, question, []) : undefined;
   }
 
@@ -214,19 +216,19 @@ export class SlotEgress implements NamePolicy {
    */
   async after(slot: number, question: DnsQuestion, query: Buffer, answer: Buffer): Promise<Buffer> {
     const state = this.#slots.get(slot);
-    if (state?.policy.mode === "open" || question.type !== TYPE_A) return answer;
+    if (state?.policy.mode === "open" || question.type !== typeA) return answer;
     if (isTruncated(answer)) return answerOf(query, question, [], { truncated: true });
     const addresses = addressesIn(answer, question);
-    if (!state || !addresses) return refusal(query, RCODE_SERVER_FAILURE);
+    if (!state || !addresses) return refusal(query, rcodeServerFailure);
     const usable = addresses.filter(
-      ({ address }) => !isSpecial(address, [...SPECIAL_RANGES, this.#subnet.cidr]),
+      ({ address }) => !isSpecial(address, [...specialRanges, this.#subnet.cidr]),
     );
     if (usable.length < addresses.length) state.refused.note(question.name, Date.now());
     if (usable.length === 0) return answerOf(query, question, [], { rcode: rcodeOf(answer) });
-    const passed = usable.slice(0, ANSWER_ADDRESSES_MAX);
+    const passed = usable.slice(0, answerAddressesMax);
     const admitted = await this.#inTurn(slot, () => this.#admit(slot, question.name, passed));
-    if (admitted === undefined) return refusal(query, RCODE_SERVER_FAILURE);
-    return admitted.length > 0 ? answerOf(query, question, admitted) : refusal(query, RCODE_REFUSED);
+    if (admitted === undefined) return refusal(query, rcodeServerFailure);
+    return admitted.length > 0 ? answerOf(query, question, admitted) : refusal(query, rcodeRefused);
   }
 
   /** Empty: the name is no longer in the list. Undefined: the sandbox learns addresses faster than it can have them. */
@@ -249,12 +251,12 @@ export class SlotEgress implements NamePolicy {
       const known = resolved.get(record.address);
       if (!known) return [];
       const leftSeconds = Math.floor((known.expiresAtMs - nowMs) / 1_000);
-      return { ...record, ttlSeconds: Math.min(record.ttlSeconds, leftSeconds, ANSWER_TTL_MAX_SECONDS) };
+      return { ...record, ttlSeconds: Math.min(record.ttlSeconds, leftSeconds, answerTtlMaxSeconds) };
     });
   }
 
   #list(set: string): Promise<unknown> {
-    return routerNftJson(this.#place.tag, "list", "set", ...ROUTER_TABLE.split(" "), set);
+    return routerNftJson(this.#place.tag, "list", "set", ...routerTable.split(" "), set);
   }
 
   #inTurn<T>(slot: number, body: () => Promise<T>): Promise<T> {

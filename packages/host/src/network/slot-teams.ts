@@ -1,13 +1,15 @@
-// Whose sandbox has each slot: the router counts the connections of a team together, and the DNS forwarder its questions.
-// A team is a mark, 32 bits of its id's hash: two teams with equal marks share their bounds.
-//
-// Called by network.ts. The marks are elements in the kernel and survive a crash; `find` reads them.
+/**
+ * Whose sandbox has each slot: the router counts the connections of a team together, and the DNS forwarder its questions.
+ * A team is a mark, 32 bits of its id's hash: two teams with equal marks share their bounds.
+ *
+ * Called by network.ts. The marks are elements in the kernel and survive a crash; `find` reads them.
+ */
 import { createHash } from "node:crypto";
 import { SerialQueue } from "@cloche/base";
 import type { ElementChange } from "../sys/native.ts";
 import { slotInterface } from "./names.ts";
 import { changeElements, routerNftJson } from "./router.ts";
-import { ROUTER_TABLE } from "./rules.ts";
+import { routerTable } from "./rules.ts";
 import { readTeams } from "./nft-listing.ts";
 import type { SlotPlace } from "./slot.ts";
 
@@ -22,7 +24,7 @@ export class SlotTeams {
 
   /** Reads the marks that an earlier service left; answers their slots. */
   async find(): Promise<number[]> {
-    const json = await routerNftJson(this.#place.tag, "list", "map", ...ROUTER_TABLE.split(" "), "teams");
+    const json = await routerNftJson(this.#place.tag, "list", "map", ...routerTable.split(" "), "teams");
     for (const [slot, mark] of readTeams(json)) this.#marks.set(slot, mark);
     return [...this.#marks.keys()];
   }

@@ -1,19 +1,21 @@
-// One slot: a network namespace with an `eth0`, its other end in the router.
-//
-// Called by network.ts. Everything survives a crash, by its name. Two files keep whether it was ever leased, and its policy.
+/**
+ * One slot: a network namespace with an `eth0`, its other end in the router.
+ *
+ * Called by network.ts. Everything survives a crash, by its name. Two files keep whether it was ever leased, and its policy.
+ */
 import { existsSync } from "node:fs";
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile } from "@cloche/base";
 import type { Native } from "../sys/native.ts";
-import { LINK_PREFIX, type LinkAddresses } from "./address.ts";
+import { linkPrefix, type LinkAddresses } from "./address.ts";
 import type { EgressPolicy } from "./egress.ts";
-import { NETNS_DIR, networkNames, SANDBOX_INTERFACE, slotInterface, slotNamespace } from "./names.ts";
-import { ROUTER_TABLE } from "./rules.ts";
+import { netnsDir, networkNames, sandboxInterface, slotInterface, slotNamespace } from "./names.ts";
+import { routerTable } from "./rules.ts";
 
 /** Equal on every slot, each of which is its own link, so that a restored sandbox's neighbour table is right on any slot. */
-const ROUTER_MAC = "02:c1:0c:4e:00:01";
-const SANDBOX_MAC = "02:c1:0c:4e:00:02";
+const routerMac = "02:c1:0c:4e:00:01";
+const sandboxMac = "02:c1:0c:4e:00:02";
 
 export interface SlotPlace {
   readonly native: Native;
@@ -22,7 +24,7 @@ export interface SlotPlace {
   readonly stateDir: string;
 }
 
-export const slotNamespacePath = (tag: string, slot: number) => join(NETNS_DIR, slotNamespace(tag, slot));
+export const slotNamespacePath = (tag: string, slot: number) => join(netnsDir, slotNamespace(tag, slot));
 
 /** Makes namespace and link of a new slot. If it throws, call `deleteSlot` to remove the parts made. */
 export async function makeSlot(place: SlotPlace, slot: number, addresses: LinkAddresses): Promise<void> {
@@ -30,8 +32,8 @@ export async function makeSlot(place: SlotPlace, slot: number, addresses: LinkAd
   const namespace = slotNamespacePath(tag, slot);
   await native.addNetns(namespace);
   await native.linkSlot(
-    { ...routerEnd(tag, slot), mac: ROUTER_MAC, address: `${addresses.gateway}/${LINK_PREFIX}` },
-    { namespace, interface: SANDBOX_INTERFACE, mac: SANDBOX_MAC },
+    { ...routerEnd(tag, slot), mac: routerMac, address: `${addresses.gateway}/${linkPrefix}` },
+    { namespace, interface: sandboxInterface, mac: sandboxMac },
   );
   await prepareSlot(place, slot, addresses);
   await mkdir(stateDir, { recursive: true, mode: 0o700 });
@@ -43,8 +45,8 @@ export async function prepareSlot(place: SlotPlace, slot: number, addresses: Lin
   const { gateway, address } = addresses;
   await place.native.prepareSlot({
     namespace: slotNamespacePath(place.tag, slot),
-    interface: SANDBOX_INTERFACE,
-    address: `${address}/${LINK_PREFIX}`,
+    interface: sandboxInterface,
+    address: `${address}/${linkPrefix}`,
     gateway,
   });
 }
@@ -55,7 +57,7 @@ export async function prepareSlot(place: SlotPlace, slot: number, addresses: Lin
  */
 export async function deleteSlot(place: SlotPlace, slot: number): Promise<{ denied: boolean }> {
   const { native, tag, stateDir } = place;
-  const [, table = ""] = ROUTER_TABLE.split(" ");
+  const [, table = ""] = routerTable.split(" ");
   const { known: denied } = await native.unlinkSlot(routerEnd(tag, slot), { table, set: "denied" });
   await native.deleteNetns(slotNamespacePath(tag, slot));
   for (const file of Object.values(slotFiles(stateDir, slot))) await rm(file, { force: true });
@@ -90,7 +92,7 @@ const slotFiles = (stateDir: string, slot: number) => ({
 });
 
 const routerEnd = (tag: string, slot: number) => ({
-  namespace: join(NETNS_DIR, networkNames(tag).router),
+  namespace: join(netnsDir, networkNames(tag).router),
   interface: slotInterface(slot),
 });
 

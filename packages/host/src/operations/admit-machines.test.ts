@@ -1,4 +1,4 @@
-// A host in a fake world that is declared lost and comes back.
+/** A host in a fake world that is declared lost and comes back. */
 import { randomBytes } from "node:crypto";
 import { newSandboxId } from "@cloche/protocol";
 import { Code } from "@connectrpc/connect";

@@ -1,12 +1,14 @@
-// Admission of a host that was declared lost and is back. A gateway names the machines that this host still owns. Every other machine
-// may run elsewhere by now: it is destroyed while frozen, so that it never runs here again, and its unfinished operations are dropped.
+/**
+ * Admission of a host that was declared lost and is back. A gateway names the machines that this host still owns. Every other machine
+ * may run elsewhere by now: it is destroyed while frozen, so that it never runs here again, and its unfinished operations are dropped.
+ */
 import { allDone } from "@cloche/base";
 import { cutOffAfter } from "./cut-off.ts";
 import { destroyMachine } from "./destroy-machine.ts";
 import type { OperationParts } from "./operation-parts.ts";
 
 /** How long an operation on a machine that is no longer ours may go on. Its result is of no use. */
-const PATIENCE_MS = 1_000;
+const patienceLimitMs = 1_000;
 
 /** Destroys all machines except `ids` and returns their ids. Repeatable. Throws if one stays: then no machine may go on yet. */
 export async function destroyAllBut(parts: OperationParts, ids: ReadonlySet<string>): Promise<string[]> {
@@ -22,7 +24,7 @@ export async function destroyAllBut(parts: OperationParts, ids: ReadonlySet<stri
     });
   await allDone(
     others.map((id) =>
-      cutOffAfter(parts, id, PATIENCE_MS, "the machine is no longer this host's", () => destroyOne(id)),
+      cutOffAfter(parts, id, patienceLimitMs, "the machine is no longer this host's", () => destroyOne(id)),
     ),
   );
   return others;

@@ -1,5 +1,7 @@
-// Applies the egress policy of a machine's record to the running machine. A machine that does not run gets the policy from its
-// driver when it starts, before any program of the user runs.
+/**
+ * Applies the egress policy of a machine's record to the running machine. A machine that does not run gets the policy from its
+ * driver when it starts, before any program of the user runs.
+ */
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Parts } from "./parts.ts";
 

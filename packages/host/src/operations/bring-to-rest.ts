@@ -1,13 +1,15 @@
-// Stop of the host: waits for operations under way. An operation that does not end in time is cut off if the machines are to be
-// suspended; otherwise the next start finds it in the journal and finishes it.
+/**
+ * Stop of the host: waits for operations under way. An operation that does not end in time is cut off if the machines are to be
+ * suspended; otherwise the next start finds it in the journal and finishes it.
+ */
 import type { Clock, SerialQueue } from "@cloche/base";
 import { cutOff } from "./cut-off.ts";
 import type { Parts } from "./parts.ts";
 
 /** Suspending a large machine takes this long. Starting services may take longer; the next start repeats it. */
-const PATIENCE_MS = 60_000;
+const patienceLimitMs = 60_000;
 /** Time for an operation that was cut off to undo its steps. */
-const CUT_PATIENCE_MS = 15_000;
+const cutPatienceMs = 15_000;
 
 /** Resolves when no operation runs, or when the time to wait is over. `end`: end the machines whose operations hang. */
 export async function bringToRest(
@@ -15,12 +17,12 @@ export async function bringToRest(
   { end }: { end: boolean },
 ): Promise<void> {
   const { queue, clock, log } = parts;
-  if (await drains(queue, clock, PATIENCE_MS)) return;
+  if (await drains(queue, clock, patienceLimitMs)) return;
   const stuck = queue.keys();
   log.warn({ sandbox_ids: stuck }, "operations do not end: no more is waited for");
   if (!end) return;
   await Promise.all(stuck.map((id) => cutOff(parts, id, "the service stops")));
-  if (!(await drains(queue, clock, CUT_PATIENCE_MS)))
+  if (!(await drains(queue, clock, cutPatienceMs)))
     log.error({ sandbox_ids: queue.keys() }, "operations go on though their machines were ended");
 }
 

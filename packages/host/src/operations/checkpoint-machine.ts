@@ -1,4 +1,4 @@
-// Checkpoint: saves a machine's disk, as it is at one instant, in the catalogue.
+/** Checkpoint: saves a machine's disk, as it is at one instant, in the catalogue. */
 import { stat } from "node:fs/promises";
 import { step } from "@cloche/base";
 import { isServiceName } from "@cloche/protocol";
@@ -14,7 +14,7 @@ export interface CheckpointParts
   quota: CheckpointQuota;
 }
 
-const BLOCK_BYTES = 512;
+const blockBytes = 512;
 
 /** Saves the disk at one instant, including every write answered before the call. The sandbox keeps running. */
 export function takeCheckpoint(
@@ -71,7 +71,7 @@ async function take(
       ...labels,
       team_id: record.teamId,
       sandbox_id: id,
-      size_bytes: blocks * BLOCK_BYTES,
+      size_bytes: blocks * blockBytes,
       runtime: record.runtime,
       disk_bytes: size,
       disk_mb: record.diskMb,

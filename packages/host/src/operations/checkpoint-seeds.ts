@@ -1,4 +1,4 @@
-// The first disk of a machine made from a checkpoint: create and fork with checkpoint_id.
+/** The first disk of a machine made from a checkpoint: create and fork with checkpoint_id. */
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
 import { requireRuntime } from "./restore-checkpoint.ts";

@@ -1,12 +1,14 @@
-// The error_message of a sandbox that was started from its disk and lost its memory: what is lost, why, and which services
-// were started again. The record has this message from the moment the memory is given up.
+/**
+ * The error_message of a sandbox that was started from its disk and lost its memory: what is lost, why, and which services
+ * were started again. The record has this message from the moment the memory is given up.
+ */
 import { isServiceName } from "@cloche/protocol";
 
 /** `reason`: public message, without a period. */
 export const withoutMemory = (reason: string): string =>
   `started from its disk, without its memory: ${reason}`;
 
-const NAMES_MOST = 10;
+const namesMost = 10;
 
 /** The same message once the sandbox runs. `services`: as its agent reports them, not trusted: started now, and failed to start. */
 export function withServices(message: string, services: { started: unknown; failed: unknown }): string {
@@ -21,6 +23,6 @@ const namesIn = (reported: unknown): string[] =>
     : [];
 
 function list(names: string[]): string {
-  const more = names.length > NAMES_MOST ? ` and ${names.length - NAMES_MOST} more` : "";
-  return names.slice(0, NAMES_MOST).join(", ") + more;
+  const more = names.length > namesMost ? ` and ${names.length - namesMost} more` : "";
+  return names.slice(0, namesMost).join(", ") + more;
 }

@@ -1,11 +1,11 @@
-// Create: makes a new machine from a template or from a checkpoint's disk.
+/** Create: makes a new machine from a template or from a checkpoint's disk. */
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
 import type { RunningMachine } from "../drivers/driver.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
-import { commit, DURABLE, machineStep, noteRunning, stopMachine } from "./machine-steps.ts";
+import { commit, durableChange, machineStep, noteRunning, stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { Parts } from "./parts.ts";
 import { startMachine } from "./start-machine.ts";
@@ -96,7 +96,9 @@ async function claimReady(
   const record = machines.get(id);
   return await drivers
     .toRun(record)
-    .ready?.claim(machines.files(record), record, (running) => noteRunning(parts, id, running, DURABLE));
+    .ready?.claim(machines.files(record), record, (running) =>
+      noteRunning(parts, id, running, durableChange),
+    );
 }
 
 /** The step, left out if `skip` says so. Its undo runs in either case. */

@@ -1,4 +1,6 @@
-// Bounds operations that must end even when a machine hangs: after a time to end by themselves, the machine is cut off.
+/**
+ * Bounds operations that must end even when a machine hangs: after a time to end by themselves, the machine is cut off.
+ */
 import type { Parts } from "./parts.ts";
 
 /** Runs `body`, which waits for the machine or its turn. After `patienceMs` the machine is cut off, and waits for it fail. */

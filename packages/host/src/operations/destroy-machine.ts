@@ -1,4 +1,4 @@
-// Destroy: removes a machine's processes, then its disk, then its record.
+/** Destroy: removes a machine's processes, then its disk, then its record. */
 import { rm } from "node:fs/promises";
 import type { Parts } from "./parts.ts";
 

@@ -1,4 +1,4 @@
-// Where a new machine's disk comes from: a template's image, or a checkpoint's.
+/** Where a new machine's disk comes from: a template's image, or a checkpoint's. */
 import type { Templates } from "../disk/template.ts";
 import type { MachineSpecRecord } from "../machines/machine-record.ts";
 

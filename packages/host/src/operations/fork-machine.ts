@@ -1,5 +1,7 @@
-// Live fork: clones a machine with the memory and disk of one instant. A suspended source is not woken: its image is
-// cloned. If it was suspended without memory, its disk is cloned and the clone starts cold.
+/**
+ * Live fork: clones a machine with the memory and disk of one instant. A suspended source is not woken: its image is
+ * cloned. If it was suspended without memory, its disk is cloned and the clone starts cold.
+ */
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
@@ -8,7 +10,7 @@ import type { MachineRecord, MachineSpecRecord } from "../machines/machine-recor
 import { requireSpace } from "../pool/reserve.ts";
 import { createMachine } from "./create-machine.ts";
 import { withoutMemory, withServices } from "./cold-start-messages.ts";
-import { DURABLE, machineStep, restoreStep } from "./machine-steps.ts";
+import { durableChange, machineStep, restoreStep } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { TakenSnapshot } from "./shared-snapshots.ts";
 
@@ -110,7 +112,7 @@ export function forkSteps(parts: OperationParts): SagaStep<ForkContext>[] {
       name: "commit",
       async do(context) {
         const errorMessage = context.services === undefined ? "" : coldStartMessage(context.services);
-        await machines.move(context.spec.id, "started", { errorMessage }, DURABLE);
+        await machines.move(context.spec.id, "started", { errorMessage }, durableChange);
       },
     },
   ];

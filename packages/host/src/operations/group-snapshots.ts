@@ -1,8 +1,10 @@
-// Snapshots of groups of forks. Every fork of a group clones the same instant, however late it comes: the first fork takes the
-// snapshot. Owns <pool>/snapshots/group-<id>, complete once it has `taken.json`. A restart keeps it, because the gateway
-// continues with the remaining forks.
-//
-//   (none) ──first fork──▶ taking ──taken.json──▶ taken ──end, or an hour──▶ (none)
+/**
+ * Snapshots of groups of forks. Every fork of a group clones the same instant, however late it comes: the first fork takes the
+ * snapshot. Owns <pool>/snapshots/group-<id>, complete once it has `taken.json`. A restart keeps it, because the gateway
+ * continues with the remaining forks.
+ *
+ *   (none) ──first fork──▶ taking ──taken.json──▶ taken ──end, or an hour──▶ (none)
+ */
 import { readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { type Clock, readJsonFile, writeDurably } from "@cloche/base";
@@ -19,8 +21,8 @@ interface GroupSnapshot {
 }
 
 /** A gateway that was restarted continues a group within minutes, well before this. */
-const KEPT_MS = 3_600_000;
-const FILE = "taken.json";
+const keptMs = 3_600_000;
+const file = "taken.json";
 
 export class GroupSnapshots {
   readonly #clock: Clock;
@@ -56,7 +58,7 @@ export class GroupSnapshots {
 
   /** Removes group snapshots that no gateway ended in time. */
   async sweep(): Promise<void> {
-    const endMs = this.#clock.nowMs() - KEPT_MS;
+    const endMs = this.#clock.nowMs() - keptMs;
     for (const name of await readdir(this.#snapshots.dir).catch(() => [])) {
       if (!name.startsWith(groupPrefix)) continue;
       const dir = join(this.#snapshots.dir, name);
@@ -74,7 +76,7 @@ export class GroupSnapshots {
   }
 
   async #find(group: string): Promise<GroupSnapshot | undefined> {
-    return (await readJsonFile(join(this.#dirOf(group), FILE))) as GroupSnapshot | undefined;
+    return (await readJsonFile(join(this.#dirOf(group), file))) as GroupSnapshot | undefined;
   }
 
   async #take(group: string, sourceId: string): Promise<GroupSnapshot> {
@@ -86,7 +88,7 @@ export class GroupSnapshots {
     const { runtime, template, cpus, memoryMb, diskMb } = source;
     const taken = { snapshot, source: { runtime, template, cpus, memoryMb, diskMb } };
     try {
-      await writeDurably(join(dir, FILE), JSON.stringify(taken));
+      await writeDurably(join(dir, file), JSON.stringify(taken));
     } catch (error) {
       await this.end(group);
       throw error;

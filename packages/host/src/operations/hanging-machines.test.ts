@@ -1,5 +1,7 @@
-// Machines whose agents begin each answer and never complete it. No operation, start or stop waits for them for ever, and no other
-// machine is delayed by them.
+/**
+ * Machines whose agents begin each answer and never complete it. No operation, start or stop waits for them for ever, and no other
+ * machine is delayed by them.
+ */
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { systemClock } from "@cloche/base";
 import { newSandboxId } from "@cloche/protocol";
@@ -9,7 +11,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FakeWorld } from "../testing/fake-world.ts";
 
 /** More machines than any loop handles at once. */
-const MANY = 12;
+const many = 12;
 const spec = (sandboxId: string) => ({
   sandboxId,
   teamId: "team-t",
@@ -67,7 +69,7 @@ describe("machines that hang", { timeout: 120_000 }, () => {
   });
 
   it("do not keep a stop from ending, nor others from being suspended", async () => {
-    const ids = await make(MANY + 1);
+    const ids = await make(many + 1);
     const healthy = ids.pop() ?? "";
     for (const id of ids) world.hanging.add(id);
     const middle = ids[0] ?? "";
@@ -84,7 +86,7 @@ describe("machines that hang", { timeout: 120_000 }, () => {
   });
 
   it("do not keep a start from ending after a kill in the middle of their suspension", async () => {
-    const ids = await make(MANY + 1);
+    const ids = await make(many + 1);
     const healthy = ids.pop() ?? "";
     for (const id of ids) {
       world.hanging.add(id);

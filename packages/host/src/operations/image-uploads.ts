@@ -18,11 +18,11 @@ import type { Parts } from "./parts.ts";
 import { travelling } from "../suspended/image-description.ts";
 import type { StoredImages, SuspendedFiles } from "../suspended/stored-images.ts";
 
-const UPLOADS_AT_ONCE = 2;
-const FIRST_RETRY_MS = 1_000;
-const LAST_RETRY_MS = 60_000;
+const uploadsAtOnce = 2;
+const firstRetryMs = 1_000;
+const lastRetryMs = 60_000;
 /** Packs that are not named yet are swept when they are a day old; an upload must end before. */
-const UPLOAD_MAX_MS = 20 * 3_600_000;
+const uploadMaxMs = 20 * 3_600_000;
 
 export type ImageUploadsParts = Parts<"machines" | "queue" | "drivers"> & {
   images: StoredImages;
@@ -39,7 +39,7 @@ interface Upload {
 export class ImageUploads {
   readonly #parts: ImageUploadsParts;
   readonly #stopping = new AbortController();
-  readonly #turns = new Turns(UPLOADS_AT_ONCE);
+  readonly #turns = new Turns(uploadsAtOnce);
   readonly #uploads = new Map<string, Upload>();
   #following: Promise<void> = Promise.resolve();
 
@@ -105,7 +105,7 @@ export class ImageUploads {
 
   async #untilStored(record: MachineRecord, signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#parts;
-    for (let waitMs = FIRST_RETRY_MS; !signal.aborted; waitMs = Math.min(waitMs * 2, LAST_RETRY_MS)) {
+    for (let waitMs = firstRetryMs; !signal.aborted; waitMs = Math.min(waitMs * 2, lastRetryMs)) {
       const leave = await this.#turns.enter();
       try {
         if (!signal.aborted) await this.#store(record, signal);
@@ -125,7 +125,7 @@ export class ImageUploads {
     const { machines, queue, images, log, clock } = this.#parts;
     const { id, epoch } = record;
     const beganMs = clock.monotonicMs();
-    const late = AbortSignal.timeout(UPLOAD_MAX_MS);
+    const late = AbortSignal.timeout(uploadMaxMs);
     const stored = await images.store(await this.#filesOf(record), AbortSignal.any([signal, late]));
     // In the machine's turn, so that a resume comes before or after.
     const isNoted = await queue.run(id, async () => {

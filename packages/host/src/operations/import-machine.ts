@@ -1,8 +1,10 @@
-// Import: takes over a suspended machine from an image that another host put into storage. The machine is SUSPENDED here as it was
-// there, and a resume makes no difference. If this host can never restore its memory, only the disk is fetched: it then starts cold.
-//
-//   record (starting) ──▶ files ──▶ commit (suspended)
-//        └ a step fails: everything is removed
+/**
+ * Import: takes over a suspended machine from an image that another host put into storage. The machine is SUSPENDED here as it was
+ * there, and a resume makes no difference. If this host can never restore its memory, only the disk is fetched: it then starts cold.
+ *
+ *   record (starting) ──▶ files ──▶ commit (suspended)
+ *        └ a step fails: everything is removed
+ */
 import { mkdir, rm } from "node:fs/promises";
 import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -24,7 +26,7 @@ export interface ImportContext {
 }
 
 /** Directory of the memory image. A machine just imported has no other image. */
-const SNAPSHOT = "snapshot-1";
+const snapshotName = "snapshot-1";
 
 /** Answers the machine, suspended. A machine of this id that is already here is answered in any phase. `key`: of the stored image. */
 export async function importMachine(
@@ -97,7 +99,7 @@ async function fetchFiles(
   const images = imagesOf(parts);
   const record = machines.get(id);
   const files = machines.files(record);
-  const snapshot = snapshotOf(parts, record, SNAPSHOT);
+  const snapshot = snapshotOf(parts, record, snapshotName);
   const signal = machines.cutOf(id);
   await rm(snapshot.dir, { recursive: true, force: true });
   await rm(files.diskImage, { force: true });
@@ -108,7 +110,7 @@ async function fetchFiles(
     await images.fetchDisk(image, snapshotDisk(snapshot), signal);
     await syncDirectory(snapshot.dir);
     await syncDirectory(files.dir);
-    return { snapshot: SNAPSHOT, words: image.record.errorMessage };
+    return { snapshot: snapshotName, words: image.record.errorMessage };
   }
   await rm(snapshot.dir, { recursive: true, force: true });
   await images.fetchDisk(image, files.diskImage, signal);

@@ -1,6 +1,8 @@
-// The journal of the host's sagas: one file on a tmpfs. A crash of the service leaves it for the next start. A reboot
-// removes it; then the machine records alone decide what to do (recovery.ts). Writes are synchronous, because a write to
-// a tmpfs takes less time than handing it to another thread.
+/**
+ * The journal of the host's sagas: one file on a tmpfs. A crash of the service leaves it for the next start. A reboot
+ * removes it; then the machine records alone decide what to do (recovery.ts). Writes are synchronous, because a write to
+ * a tmpfs takes less time than handing it to another thread.
+ */
 import { dirname } from "node:path";
 import { KeyedLog, removeEmptyFolder, type SagaJournal, type SagaRecord } from "@cloche/base";
 

@@ -1,11 +1,13 @@
-// Steps shared by several sagas: start a machine's processes from its disk or a memory image, and record that it runs.
+/**
+ * Steps shared by several sagas: start a machine's processes from its disk or a memory image, and record that it runs.
+ */
 import { allDone, type SagaStep } from "@cloche/base";
 import { syncDisk } from "../disk/disk.ts";
 import type { MachineFiles, RunningMachine, SnapshotFiles } from "../drivers/driver.ts";
 import type { Native } from "../sys/native.ts";
 import type { Parts } from "./parts.ts";
 
-export const DURABLE = { durable: true };
+export const durableChange = { durable: true };
 
 export function machineStep<Context>(
   parts: Parts<"machines" | "drivers" | "native">,
@@ -64,7 +66,7 @@ export function commitStep<Context>(
 ): SagaStep<Context> {
   return {
     name: "commit",
-    do: (context) => commit(parts, idOf(context), DURABLE),
+    do: (context) => commit(parts, idOf(context), durableChange),
   };
 }
 

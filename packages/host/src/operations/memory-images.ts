@@ -1,4 +1,6 @@
-// Memory images of one machine, kept in its directory: the image of a suspended machine, and images that are obsolete.
+/**
+ * Memory images of one machine, kept in its directory: the image of a suspended machine, and images that are obsolete.
+ */
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";

@@ -1,4 +1,4 @@
-// The parts that machine operations use.
+/** The parts that machine operations use. */
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { GroupSnapshots } from "./group-snapshots.ts";
 import type { StoredImages } from "../suspended/stored-images.ts";

@@ -1,4 +1,6 @@
-// The parts of a host that functions on a machine use. Each function names its own: `Parts<"machines" | "drivers">`.
+/**
+ * The parts of a host that functions on a machine use. Each function names its own: `Parts<"machines" | "drivers">`.
+ */
 import type { Clock, Log } from "@cloche/base";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { Drivers } from "../drivers/drivers.ts";

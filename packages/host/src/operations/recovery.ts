@@ -1,6 +1,8 @@
-// Recovery at start: finishes or undoes unfinished sagas, adopts running machines, brings every other machine into the state of
-// its record, and removes files and processes of no record. Each machine is recovered in its own turn: a machine that hangs delays
-// neither the others nor the start, and a call for it waits for its turn.
+/**
+ * Recovery at start: finishes or undoes unfinished sagas, adopts running machines, brings every other machine into the state of
+ * its record, and removes files and processes of no record. Each machine is recovered in its own turn: a machine that hangs delays
+ * neither the others nor the start, and a call for it waits for its turn.
+ */
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { runSaga, type SagaRecord, type SagaStep, SagaUndoError, Turns } from "@cloche/base";
@@ -34,11 +36,11 @@ const sagas: Record<string, Steps> = {
   import: importSteps as Steps,
 };
 
-/** Machines recovered at once. A machine that takes longer than PLACE_MS is no longer counted. */
-const AT_ONCE = 8;
-const PLACE_MS = 2_000;
+/** Machines recovered at once. A machine that takes longer than placeMs is no longer counted. */
+const atOnceMax = 8;
+const placeMs = 2_000;
 /** A start waits this long for its machines, so that the first answers are true for all machines that do not hang. */
-const PATIENCE_MS = 15_000;
+const patienceLimitMs = 15_000;
 
 export interface Recovery {
   /** Settles when every machine is recovered, which may be after `recover` has answered. Never rejects. */
@@ -70,17 +72,17 @@ export async function recover(parts: OperationParts, coldStart: (id: string) => 
   const isFork = (id: string): boolean => pending.get(id)?.kind === "fork";
   const all = [...new Set([...pending.keys(), ...records.map(({ id }) => id)])];
   const ids = [...all.filter((id) => !isFork(id)), ...all.filter(isFork)];
-  const places = new Turns(AT_ONCE);
+  const places = new Turns(atOnceMax);
   // Queued before the start answers, so that no other call for a machine comes first.
   const turns = ids.map((id) =>
     queue.run(id, () =>
-      places.patiently(clock, PLACE_MS, () => recoverOne(parts, id, pending.get(id), coldStart)),
+      places.patiently(clock, placeMs, () => recoverOne(parts, id, pending.get(id), coldStart)),
     ),
   );
   const finished = Promise.all(turns).then(() => undefined);
   const inTime = new AbortController();
   void finished.then(() => inTime.abort());
-  await Promise.race([finished, clock.sleep(PATIENCE_MS, inTime.signal).catch(() => undefined)]);
+  await Promise.race([finished, clock.sleep(patienceLimitMs, inTime.signal).catch(() => undefined)]);
   if (!inTime.signal.aborted)
     log.warn({ sandbox_ids: queue.keys() }, "some machines are not recovered yet: starting without");
   return { finished };

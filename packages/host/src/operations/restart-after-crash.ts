@@ -1,5 +1,7 @@
-// Restart of a machine that ended by itself (its agent died, memory ran out, the guest halted): it starts cold from its disk with
-// the services that ran. A machine that keeps ending is left failed, because the cause would end it for ever.
+/**
+ * Restart of a machine that ended by itself (its agent died, memory ran out, the guest halted): it starts cold from its disk with
+ * the services that ran. A machine that keeps ending is left failed, because the cause would end it for ever.
+ */
 import { ClocheError } from "@cloche/protocol";
 import { stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";

@@ -1,7 +1,9 @@
-// Restore: rewinds a machine's disk in place to a checkpoint.
-//
-// A restore is noted on the machine's record before anything is touched; the note is removed when the restore is committed or
-// undone. After a crash, recovery.ts completes a restore that is still noted.
+/**
+ * Restore: rewinds a machine's disk in place to a checkpoint.
+ *
+ * A restore is noted on the machine's record before anything is touched; the note is removed when the restore is committed or
+ * undone. After a crash, recovery.ts completes a restore that is still noted.
+ */
 import { rm } from "node:fs/promises";
 import { allDone, CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";

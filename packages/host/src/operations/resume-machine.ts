@@ -1,5 +1,7 @@
-// Resume: a suspended machine continues from its memory image. If it has none, or the image can never be restored here, it starts
-// from its disk.
+/**
+ * Resume: a suspended machine continues from its memory image. If it has none, or the image can never be restored here, it starts
+ * from its disk.
+ */
 import { rm } from "node:fs/promises";
 import { runSaga, type SagaRecord, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";

@@ -1,16 +1,18 @@
-// Runs a suspend or resume so that its machine never stays between two phases. A failed undo is tried again in the machine's turn,
-// with waits that double. After the last try the caller decides the machine's phase.
-//
-//   forward ──▶ done
-//      └ a step fails ──▶ undo ──▶ undone: the step's error
-//                          ├ fails ─▶ wait, again
-//                          └ fails for a minute, or the machine is cut off ──▶ NotUndoneError
+/**
+ * Runs a suspend or resume so that its machine never stays between two phases. A failed undo is tried again in the machine's turn,
+ * with waits that double. After the last try the caller decides the machine's phase.
+ *
+ *   forward ──▶ done
+ *      └ a step fails ──▶ undo ──▶ undone: the step's error
+ *                          ├ fails ─▶ wait, again
+ *                          └ fails for a minute, or the machine is cut off ──▶ NotUndoneError
+ */
 import { runSaga, type SagaRecord, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { Parts } from "./parts.ts";
 
-const FIRST_WAIT_MS = 250;
-const LAST_WAIT_MS = 32_000;
+const firstWaitMs = 250;
+const lastWaitMs = 32_000;
 
 /** The journal keeps the saga: the next start tries to undo it once more. */
 export class NotUndoneError extends ClocheError {}
@@ -39,7 +41,7 @@ async function undoAgain<Context>(
 ): Promise<void> {
   const cut = machines.cutOf(saga.id);
   let last: unknown;
-  for (let waitMs = FIRST_WAIT_MS; waitMs <= LAST_WAIT_MS; waitMs *= 2) {
+  for (let waitMs = firstWaitMs; waitMs <= lastWaitMs; waitMs *= 2) {
     const isWaited = await clock.sleep(waitMs, cut).then(
       () => true,
       () => false,

@@ -1,6 +1,8 @@
-// Snapshots for forks. Concurrent forks of one source share one snapshot, so that the source pauses once. A suspended source already
-// has a snapshot, whose files are linked and not copied. Owns <pool>/snapshots. After a crash, snapshots of unfinished forks stay
-// in use and the others are removed (`sweep`).
+/**
+ * Snapshots for forks. Concurrent forks of one source share one snapshot, so that the source pauses once. A suspended source already
+ * has a snapshot, whose files are linked and not copied. Owns <pool>/snapshots. After a crash, snapshots of unfinished forks stay
+ * in use and the others are removed (`sweep`).
+ */
 import { link, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";

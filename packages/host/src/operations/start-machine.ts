@@ -1,8 +1,8 @@
-// Cold start: boots a stopped machine from its disk and starts the services that ran.
+/** Cold start: boots a stopped machine from its disk and starts the services that ran. */
 import { runSaga, type SagaStep } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { withServices } from "./cold-start-messages.ts";
-import { DURABLE, machineStep } from "./machine-steps.ts";
+import { durableChange, machineStep } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 
 export interface StartContext {
@@ -46,7 +46,7 @@ export function startSteps(parts: OperationParts): SagaStep<StartContext>[] {
       name: "commit",
       async do({ id, words, services }) {
         const errorMessage = words === "" || services === undefined ? words : withServices(words, services);
-        await machines.move(id, "started", { errorMessage }, DURABLE);
+        await machines.move(id, "started", { errorMessage }, durableChange);
       },
     },
   ];

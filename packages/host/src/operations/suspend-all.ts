@@ -1,4 +1,6 @@
-// Stop of the service for good: frees the memory and CPU of every machine. Each is suspended, or shut down if it cannot be.
+/**
+ * Stop of the service for good: frees the memory and CPU of every machine. Each is suspended, or shut down if it cannot be.
+ */
 import { eachPatiently } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { withoutMemory } from "./cold-start-messages.ts";
@@ -8,19 +10,19 @@ import { cutOffAfter } from "./cut-off.ts";
 import { suspendMachine } from "./suspend-machine.ts";
 
 /** Machines suspended at once: each writes its memory to the disk. */
-const AT_ONCE = 8;
+const atOnceMax = 8;
 /** Flushing a slow disk and writing a large memory take minutes. A machine that takes longer hangs. */
-const SUSPEND_MS = 180_000;
+const suspendMs = 180_000;
 /** After this long with one machine the next one begins as well, so that machines that hang do not delay the others. */
-const PATIENCE_MS = 10_000;
+const patienceLimitMs = 10_000;
 
 export async function suspendAll(parts: OperationParts): Promise<void> {
   const { machines, queue, clock } = parts;
   const running = machines.all().filter(({ phase }) => phase === "running");
   const ending = await eachPatiently(running, ({ id }) => queue.run(id, () => suspendOrEnd(parts, id)), {
     clock,
-    atOnce: AT_ONCE,
-    patienceMs: PATIENCE_MS,
+    atOnce: atOnceMax,
+    patienceMs: patienceLimitMs,
   });
   // Each is bounded by the deadlines of its steps.
   await Promise.all(ending);
@@ -30,7 +32,7 @@ async function suspendOrEnd(parts: OperationParts, id: string): Promise<void> {
   const { machines, agents, log } = parts;
   if (machines.find(id)?.phase !== "running") return;
   try {
-    // Do not wait SUSPEND_MS for a machine whose agent does not answer.
+    // Do not wait suspendMs for a machine whose agent does not answer.
     const agent = agents.of(machines.get(id));
     const silence = await agent.getActivity().then(() => undefined, ClocheError.from);
     if (silence) await end(parts, id, silence, silence);
@@ -44,7 +46,7 @@ async function suspendOrShutDown(parts: OperationParts, id: string): Promise<voi
   const { machines, agents, log } = parts;
   const suspend = (): Promise<unknown> => suspendMachine(parts, id);
   try {
-    await cutOffAfter(parts, id, SUSPEND_MS, "the service stops", suspend);
+    await cutOffAfter(parts, id, suspendMs, "the service stops", suspend);
   } catch (error) {
     log.warn({ err: error, sandbox_id: id }, "memory could not be saved: shutting down instead");
     const refusal = await agents

@@ -1,4 +1,4 @@
-// When a suspension is answered, and what its caller may rely on then.
+/** When a suspension is answered, and what its caller may rely on then. */
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { newSandboxId } from "@cloche/protocol";
 import { HostService, MachinePhase } from "@cloche/protocol/host";

@@ -1,4 +1,4 @@
-// Suspend: saves memory and disk of a machine at one instant in its directory, then ends its processes.
+/** Suspend: saves memory and disk of a machine at one instant in its directory, then ends its processes. */
 import { mkdir, rm } from "node:fs/promises";
 import { type SagaStep, syncDirectory } from "@cloche/base";
 import type { SnapshotFiles } from "../drivers/driver.ts";
@@ -17,7 +17,7 @@ export interface SuspendContext {
   snapshot: string;
 }
 
-const GIVE_BACK_TRIES = 3;
+const giveBackTries = 3;
 
 /**
  * Calls `suspended` when memory and disk are durable and no process of the machine can run any more; resolves when all that it held is
@@ -129,7 +129,7 @@ export async function giveBack(
       break;
     } catch (error) {
       // The image is committed, so there is no undo: try again, here, at the next suspend or at the next start.
-      if (attempt === GIVE_BACK_TRIES) throw error;
+      if (attempt === giveBackTries) throw error;
     }
   }
   if (record.snapshot !== undefined) await rm(files.diskImage, { force: true });

@@ -1,8 +1,10 @@
-// Suspend without memory: services and processes end gracefully, the disk stays as they left it, and a resume starts cold from
-// that disk. There is no memory image: a suspended machine without an image has its disk in place.
-//
-//   phase ──▶ flush ──▶ end ──▶ commit
-//     │ back: runs on      │ back: it is ended; the next request starts it from its disk
+/**
+ * Suspend without memory: services and processes end gracefully, the disk stays as they left it, and a resume starts cold from
+ * that disk. There is no memory image: a suspended machine without an image has its disk in place.
+ *
+ *   phase ──▶ flush ──▶ end ──▶ commit
+ *     │ back: runs on      │ back: it is ended; the next request starts it from its disk
+ */
 import { open } from "node:fs/promises";
 import type { SagaStep } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";

@@ -1,12 +1,14 @@
-// Trims an open pool from time to time: space freed in its image goes back to the disk below, for other programs of the
-// computer. Owns one timer.
+/**
+ * Trims an open pool from time to time: space freed in its image goes back to the disk below, for other programs of the
+ * computer. Owns one timer.
+ */
 import { stat, statfs } from "node:fs/promises";
 import type { Native } from "../sys/native.ts";
 import { type Pool, trimPool } from "./pool.ts";
 
-const EVERY_MS = 10 * 60_000;
+const everyMs = 10 * 60_000;
 /** With less unused space, a trim is not worth its time. */
-const SLACK_BYTES = 2 * 1024 ** 3;
+const slackBytes = 2 * 1024 ** 3;
 
 /** Starts the trims. The returned function ends them and waits for a trim under way. */
 export function careForPool(
@@ -16,7 +18,7 @@ export function careForPool(
 ): () => Promise<void> {
   let trimming: Promise<void> | undefined;
   const check = async () => {
-    if ((await poolSlack(pool)) > SLACK_BYTES) await trimPool(pool, native);
+    if ((await poolSlack(pool)) > slackBytes) await trimPool(pool, native);
   };
   const timer = setInterval(() => {
     trimming ??= check()
@@ -24,7 +26,7 @@ export function careForPool(
       .finally(() => {
         trimming = undefined;
       });
-  }, EVERY_MS);
+  }, everyMs);
   timer.unref();
   return async () => {
     clearInterval(timer);

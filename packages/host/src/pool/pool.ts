@@ -1,10 +1,12 @@
-// The disk pool: the directory of all disk images, on a file system that can share blocks between files (reflink).
-// Owns `<home>/pool` and, if CLOCHE_HOME itself cannot reflink, the sparse XFS image `<home>/pool.xfs` mounted there.
-//
-//   absent ──openPool──▶ open (directory, or mounted image) ──closePool──▶ closed (unmounted; data stays)
-//
-// Called by the host at start and stop and by set-up. A mount left by a killed service is adopted as it is.
-// Everything survives a crash, except an unfinished image, `pool.xfs.new`, which the next start makes anew.
+/**
+ * The disk pool: the directory of all disk images, on a file system that can share blocks between files (reflink).
+ * Owns `<home>/pool` and, if CLOCHE_HOME itself cannot reflink, the sparse XFS image `<home>/pool.xfs` mounted there.
+ *
+ *   absent ──openPool──▶ open (directory, or mounted image) ──closePool──▶ closed (unmounted; data stays)
+ *
+ * Called by the host at start and stop and by set-up. A mount left by a killed service is adopted as it is.
+ * Everything survives a crash, except an unfinished image, `pool.xfs.new`, which the next start makes anew.
+ */
 import { mkdir, open, readFile, rename, rm, stat, statfs, truncate, writeFile } from "node:fs/promises";
 import { realpathSync } from "node:fs";
 import { join } from "node:path";
@@ -23,13 +25,13 @@ export interface Pool {
   readonly kind: "native" | "image";
 }
 
-const STEP = "disk pool";
-const GIB = 1024 ** 3;
-const SMALLEST_POOL_BYTES = 2 * GIB;
-const SHARE_OF_FREE_SPACE = 0.8;
-const CLOSE_PATIENCE_MS = 10_000;
-const CLOSE_POLL_MS = 100;
-const XFS_MAGIC = "XFSB";
+const step = "disk pool";
+const bytesPerGib = 1024 ** 3;
+const smallestPoolBytes = 2 * bytesPerGib;
+const shareOfFreeSpace = 0.8;
+const closePatienceMs = 10_000;
+const closePollMs = 100;
+const xfsMagic = "XFSB";
 
 export interface OpenPoolOptions {
   readonly home: string;
@@ -44,7 +46,7 @@ export interface OpenPoolOptions {
 export function openPool(options: OpenPoolOptions): Promise<Pool> {
   const repair =
     "free some disk space, or set CLOCHE_HOME to a directory on a larger disk, and run the command again";
-  return inStep(options.progress, STEP, repair, async (detail) => {
+  return inStep(options.progress, step, repair, async (detail) => {
     await mkdir(options.home, { recursive: true, mode: 0o700 });
     const home = realpathSync(options.home);
     const dir = join(home, "pool");
@@ -76,7 +78,7 @@ export async function closePool(home: string): Promise<void> {
     try {
       await run(["umount", dir]);
     } catch (error) {
-      if (waitedMs >= CLOSE_PATIENCE_MS) {
+      if (waitedMs >= closePatienceMs) {
         const users = await mountUsers(dir);
         const who = users.length === 0 ? "something that is not seen from here" : users.join("; ");
         throw new ClocheError(
@@ -85,8 +87,8 @@ export async function closePool(home: string): Promise<void> {
           { cause: error },
         );
       }
-      await sleep(CLOSE_POLL_MS);
-      waitedMs += CLOSE_POLL_MS;
+      await sleep(closePollMs);
+      waitedMs += closePollMs;
     }
   }
 }
@@ -120,10 +122,10 @@ export async function canReflink(dir: string): Promise<boolean> {
 async function makeImage(image: string, sizeBytes: number | undefined, detail: (text: string) => void) {
   const free = await statfs(join(image, ".."));
   const freeBytes = free.bavail * free.bsize;
-  const wanted = sizeBytes ?? Math.floor((freeBytes * SHARE_OF_FREE_SPACE) / GIB) * GIB;
-  if (wanted < SMALLEST_POOL_BYTES)
+  const wanted = sizeBytes ?? Math.floor((freeBytes * shareOfFreeSpace) / bytesPerGib) * bytesPerGib;
+  if (wanted < smallestPoolBytes)
     throw new Error(
-      `the pool would have ${gib(wanted)}, the least is ${gib(SMALLEST_POOL_BYTES)} (free: ${gib(freeBytes)})`,
+      `the pool would have ${gib(wanted)}, the least is ${gib(smallestPoolBytes)} (free: ${gib(freeBytes)})`,
     );
   detail(`making a sparse image of ${gib(wanted)}`);
   const unfinished = `${image}.new`;
@@ -149,7 +151,7 @@ async function mountImage(image: string, dir: string, place: LaunchPlace): Promi
     const loop = (await listLoopDevices()).find((candidate) => candidate.device === mounted.device);
     if (loop?.backingFile === image) return;
     throw new SetupError(
-      STEP,
+      step,
       `something else is mounted on ${dir} (${mounted.source})`,
       `umount ${dir} and run the command again`,
     );
@@ -162,7 +164,7 @@ async function mountImage(image: string, dir: string, place: LaunchPlace): Promi
   } catch (error) {
     await run(["umount", dir]);
     throw new SetupError(
-      STEP,
+      step,
       `${image} cannot be mounted: ${error instanceof Error ? error.message : error}`,
       `look at the damage with \`xfs_repair -n ${image}\`, repair it with \`xfs_repair ${image}\` (where that refuses because of the log: xfs_repair -L, which may lose the last seconds), and run the command again`,
       { cause: error },
@@ -183,9 +185,9 @@ async function checkMagic(image: string): Promise<void> {
   const file = await open(image, "r");
   const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0);
   await file.close();
-  if (buffer.toString("latin1") === XFS_MAGIC) return;
+  if (buffer.toString("latin1") === xfsMagic) return;
   throw new SetupError(
-    STEP,
+    step,
     `${image} is damaged: its first block is no XFS superblock`,
     `restore it from its copies with \`xfs_repair ${image}\` and run the command again; to give up all disks in it, move the file away`,
   );
@@ -200,7 +202,7 @@ async function growToImage(image: string, dir: string): Promise<void> {
   const { size } = await stat(image);
   // The log and the allocation group headers take some space; a missing GiB means that the image grew.
   // By device, because a path would name the mount below ours.
-  if (size - bsize * blocks > GIB) await run(["xfs_growfs", "-d", device]);
+  if (size - bsize * blocks > bytesPerGib) await run(["xfs_growfs", "-d", device]);
 }
 
 async function sizeOf(path: string): Promise<number | undefined> {
@@ -210,4 +212,4 @@ async function sizeOf(path: string): Promise<number | undefined> {
   );
 }
 
-const gib = (bytes: number) => `${(bytes / GIB).toFixed(1)} GiB`;
+const gib = (bytes: number) => `${(bytes / bytesPerGib).toFixed(1)} GiB`;

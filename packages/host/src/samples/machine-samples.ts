@@ -1,22 +1,24 @@
-// Samples of the resources that every machine used in the last hour, one each 10 s while it runs, and its present use. A dozing machine
-// is not measured: it repeats its last sample, with no CPU time.
-//
-// Owns the histories, in memory: they survive a suspension but not a restart of the service. Their total memory is bounded: with very
-// many machines, each keeps fewer samples.
+/**
+ * Samples of the resources that every machine used in the last hour, one each 10 s while it runs, and its present use. A dozing machine
+ * is not measured: it repeats its last sample, with no CPU time.
+ *
+ * Owns the histories, in memory: they survive a suspension but not a restart of the service. Their total memory is bounded: with very
+ * many machines, each keeps fewer samples.
+ */
 import { type Clock, type Log, Polls } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { EgressControl } from "../network/egress-control.ts";
 import type { LinkTraffic } from "../network/traffic.ts";
 import { atRest, measure, type Measured, type MeasureParts } from "./measure.ts";
-import { SAMPLE_EVERY_MS, type Sample, SampleHistory } from "./sample-history.ts";
+import { sampleEveryMs, type Sample, SampleHistory } from "./sample-history.ts";
 
-const KEPT_MS = 3_600_000;
-const RUNS_MAX = KEPT_MS / SAMPLE_EVERY_MS;
-/** Most runs of all machines together, some 64 MiB. Each machine keeps RUNS_MIN in any case. */
-const RUNS_TOTAL = 500_000;
-const RUNS_MIN = 30;
+const keptMs = 3_600_000;
+const keptRunsMax = keptMs / sampleEveryMs;
+/** Most runs of all machines together, some 64 MiB. Each machine keeps runsMin in any case. */
+const keptRunsTotal = 500_000;
+const runsMin = 30;
 /** Within this time the same answer is given again. */
-const FRESH_MS = 1_000;
+const freshMs = 1_000;
 
 interface Known {
   history: SampleHistory;
@@ -42,7 +44,7 @@ export class MachineSamples {
   #traffic: { untilMs: number; links: Promise<ReadonlyMap<string, LinkTraffic>> } | undefined;
 
   /** `runsTotal`: most runs of all machines together. */
-  constructor(parts: MachineSamplesParts, measureOne: typeof measure = measure, runsTotal = RUNS_TOTAL) {
+  constructor(parts: MachineSamplesParts, measureOne: typeof measure = measure, runsTotal = keptRunsTotal) {
     this.#parts = parts;
     this.#measure = measureOne;
     this.#runsTotal = runsTotal;
@@ -66,7 +68,7 @@ export class MachineSamples {
   /** Oldest first. */
   history(id: string): Sample[] {
     const { history } = this.#known.get(id) ?? {};
-    history?.keep(this.#parts.clock.nowMs() - KEPT_MS, RUNS_MAX);
+    history?.keep(this.#parts.clock.nowMs() - keptMs, keptRunsMax);
     return history?.all() ?? [];
   }
 
@@ -74,7 +76,7 @@ export class MachineSamples {
     const atMs = this.#parts.clock.nowMs();
     if (record.phase !== "running") return await atRest(this.#parts, record, atMs);
     const known = this.#of(record.id);
-    if (known.now !== undefined && atMs - known.now.atMs < FRESH_MS) return known.now;
+    if (known.now !== undefined && atMs - known.now.atMs < freshMs) return known.now;
     const asleep = this.#asleep(record, known, atMs);
     if (asleep !== undefined) return asleep;
     const measured = await this.#measure(this.#parts, record, atMs, await this.#links());
@@ -82,7 +84,7 @@ export class MachineSamples {
     return known.now;
   }
 
-  /** Takes a sample of every machine that runs. `atMs`: a multiple of SAMPLE_EVERY_MS. */
+  /** Takes a sample of every machine that runs. `atMs`: a multiple of sampleEveryMs. */
   async sample(atMs: number): Promise<void> {
     const all = this.#parts.machines.all();
     this.#forget(new Set(all.map(({ id }) => id)), atMs);
@@ -98,7 +100,7 @@ export class MachineSamples {
     const { clock } = this.#parts;
     const { signal } = this.#stop;
     while (!signal.aborted) {
-      const nextMs = (Math.floor(clock.nowMs() / SAMPLE_EVERY_MS) + 1) * SAMPLE_EVERY_MS;
+      const nextMs = (Math.floor(clock.nowMs() / sampleEveryMs) + 1) * sampleEveryMs;
       await clock.sleep(nextMs - clock.nowMs(), signal).catch(() => undefined);
       if (!signal.aborted) await this.sample(nextMs);
     }
@@ -138,10 +140,10 @@ export class MachineSamples {
   }
 
   #forget(ids: ReadonlySet<string>, atMs: number): void {
-    const runsMax = Math.min(RUNS_MAX, Math.max(RUNS_MIN, Math.floor(this.#runsTotal / this.#known.size)));
+    const runsMax = Math.min(keptRunsMax, Math.max(runsMin, Math.floor(this.#runsTotal / this.#known.size)));
     for (const [id, { history }] of this.#known) {
       // Leave room for the next sample.
-      history.keep(atMs - KEPT_MS + SAMPLE_EVERY_MS, runsMax - 1);
+      history.keep(atMs - keptMs + sampleEveryMs, runsMax - 1);
       const isOver = history.isEmpty && this.#parts.machines.find(id)?.phase !== "running";
       if (!ids.has(id) || isOver) this.#known.delete(id);
     }
@@ -162,7 +164,7 @@ export class MachineSamples {
         log.debug({ err }, "the machines' traffic is not known");
         return new Map();
       });
-      this.#traffic = { untilMs: nowMs + FRESH_MS, links };
+      this.#traffic = { untilMs: nowMs + freshMs, links };
     }
     return this.#traffic.links;
   }

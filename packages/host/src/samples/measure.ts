@@ -1,5 +1,7 @@
-// Measures the present use of one machine, from its cgroup, disk, link and agent. Never wakes a dozing machine nor keeps a machine
-// awake.
+/**
+ * Measures the present use of one machine, from its cgroup, disk, link and agent. Never wakes a dozing machine nor keeps a machine
+ * awake.
+ */
 import { stat } from "node:fs/promises";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
@@ -13,9 +15,9 @@ import type { Sample } from "./sample-history.ts";
 /** A sample without CPU share, which needs an earlier sample. */
 export type Measured = Omit<Sample, "cpuShare"> & { cpuMs: number };
 
-const BLOCK_BYTES = 512;
+const blockBytes = 512;
 /** The guest is not trusted: a larger number counts as 0. */
-const PROCESSES_MAX = 4_194_304;
+const processesMax = 4_194_304;
 
 export interface MeasureParts {
   machines: Machines;
@@ -57,7 +59,7 @@ export async function atRest(
 /** Allocated bytes of the image, including blocks shared with its template or forks; 0 if it does not exist yet. */
 async function allocatedBytes(image: string): Promise<number> {
   const found = await stat(image).catch(() => undefined);
-  return (found?.blocks ?? 0) * BLOCK_BYTES;
+  return (found?.blocks ?? 0) * blockBytes;
 }
 
 /** Number of users' processes. The last answer if the machine dozes or is about to; 0 if the agent does not answer. */
@@ -73,6 +75,6 @@ async function processesOf({ machines, agents }: MeasureParts, record: MachineRe
 }
 
 const plausible = (processes: unknown): number =>
-  typeof processes === "number" && Number.isInteger(processes) && processes >= 0 && processes <= PROCESSES_MAX
+  typeof processes === "number" && Number.isInteger(processes) && processes >= 0 && processes <= processesMax
     ? processes
     : 0;

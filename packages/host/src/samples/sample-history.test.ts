@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { SAMPLE_EVERY_MS, type Sample, SampleHistory } from "./sample-history.ts";
+import { sampleEveryMs, type Sample, SampleHistory } from "./sample-history.ts";
 
 const sample = (index: number, changes: Partial<Sample> = {}): Sample => ({
-  atMs: index * SAMPLE_EVERY_MS,
+  atMs: index * sampleEveryMs,
   cpuShare: 0.25,
   memoryBytes: 2 ** 40 + 1,
   diskBytes: 4_096,
@@ -11,7 +11,7 @@ const sample = (index: number, changes: Partial<Sample> = {}): Sample => ({
   processes: 3,
   ...changes,
 });
-const times = (history: SampleHistory): number[] => history.all().map(({ atMs }) => atMs / SAMPLE_EVERY_MS);
+const times = (history: SampleHistory): number[] => history.all().map(({ atMs }) => atMs / sampleEveryMs);
 
 describe("SampleHistory", () => {
   it("gives back what was put in, to the last byte", () => {
@@ -41,13 +41,13 @@ describe("SampleHistory", () => {
     const history = new SampleHistory();
     for (let index = 0; index < 10; index += 1) history.add(sample(index));
     for (let index = 10; index < 20; index += 1) history.add(sample(index, { sentBytes: index }));
-    history.keep(4 * SAMPLE_EVERY_MS, 1_000);
+    history.keep(4 * sampleEveryMs, 1_000);
     expect(times(history)).toEqual([4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
-    history.keep(4.5 * SAMPLE_EVERY_MS, 1_000);
+    history.keep(4.5 * sampleEveryMs, 1_000);
     expect(times(history)[0]).toBe(5);
     history.keep(0, 3);
     expect(times(history)).toEqual([17, 18, 19]);
-    history.keep(20 * SAMPLE_EVERY_MS, 3);
+    history.keep(20 * sampleEveryMs, 3);
     expect([history.isEmpty, history.all(), history.last]).toEqual([true, [], undefined]);
     history.add(sample(30));
     expect(times(history)).toEqual([30]);
@@ -56,7 +56,7 @@ describe("SampleHistory", () => {
   it("stays as small as an hour is, however long it goes on", () => {
     const history = new SampleHistory();
     for (let index = 0; index < 10_000; index += 1) {
-      history.keep((index - 360) * SAMPLE_EVERY_MS, 360);
+      history.keep((index - 360) * sampleEveryMs, 360);
       history.add(sample(index, { sentBytes: index }));
     }
     expect(times(history)).toHaveLength(361);

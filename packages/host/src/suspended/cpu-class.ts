@@ -8,7 +8,7 @@ import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 
 /** Flags that no program depends on, as x86 Linux names them; arm64 lists none of this kind. */
-const KERNELS_OWN = new Set(
+const kernelsOwn = new Set(
   // Derived by the kernel, or about timers and frequency.
   (
     "constant_tsc rep_good nopl xtopology nonstop_tsc nonstop_tsc_s3 cpuid extd_apicid tsc_known_freq tsc_reliable " +
@@ -45,7 +45,7 @@ export function cpuClassOf({ cpuinfo, arch }: ReadCpu): string {
   const field = (name: string): string =>
     new RegExp(`^${name}\\s*:\\s*(.*)$`, "m").exec(first)?.[1]?.trim() ?? "";
   const flags = field("(?:flags|Features)").split(/\s+/);
-  const seen = [...new Set(flags)].filter((flag) => flag !== "" && !KERNELS_OWN.has(flag)).toSorted();
+  const seen = [...new Set(flags)].filter((flag) => flag !== "" && !kernelsOwn.has(flag)).toSorted();
   const maker = field("vendor_id") || field("CPU implementer");
   const family = field("cpu family") || field("CPU architecture");
   const model = field("model") || field("CPU part");

@@ -7,11 +7,11 @@ import { createHash } from "node:crypto";
 import { ClocheError } from "@cloche/protocol";
 import type { MachineRecord } from "../machines/machine-record.ts";
 
-const VERSION = 1;
+const currentVersion = 1;
 export const descriptionBytesMax = 1024 * 1024;
 
 /** Fields of a record that move to another host: all that do not belong to one host or one instant. */
-const TRAVELLING = [
+const travellingFields = [
   "id",
   "teamId",
   "name",
@@ -33,10 +33,10 @@ const TRAVELLING = [
   "blockDevice",
 ] as const satisfies readonly (keyof MachineRecord)[];
 
-export type TravellingRecord = Pick<MachineRecord, (typeof TRAVELLING)[number]>;
+export type TravellingRecord = Pick<MachineRecord, (typeof travellingFields)[number]>;
 
 export interface ImageDescription {
-  version: typeof VERSION;
+  version: typeof currentVersion;
   key: string;
   storedAtMs: number;
   /** Size of the packs written for this image. */
@@ -77,8 +77,10 @@ export function decodeDescription(data: Uint8Array, key: string): ImageDescripti
   if (end < 0 || digestOf(text) !== whole.slice(0, end))
     throw new ImageError("the checksum of its description does not match");
   const image = JSON.parse(text) as ImageDescription;
-  if (image.version !== VERSION)
-    throw new ImageError(`its format is version ${String(image.version)}, this release reads ${VERSION}`);
+  if (image.version !== currentVersion)
+    throw new ImageError(
+      `its format is version ${String(image.version)}, this release reads ${currentVersion}`,
+    );
   if (image.key !== key) throw new ImageError("it is another one's");
   for (const name of [image.disk, ...(image.memory?.files ?? []), ...Object.keys(image.memory?.small ?? {})])
     if (!isFileName(name)) throw new ImageError("it names a file that cannot be one");
@@ -87,14 +89,14 @@ export function decodeDescription(data: Uint8Array, key: string): ImageDescripti
 
 /** Whether the name is valid in storage and in our directories. */
 export const isFileName = (name: string): boolean =>
-  /^[a-z0-9][a-z0-9._-]{0,63}$/.test(name) && name !== DESCRIPTION_FILE;
+  /^[a-z0-9][a-z0-9._-]{0,63}$/.test(name) && name !== descriptionFile;
 
-export const DESCRIPTION_FILE = "image";
+export const descriptionFile = "image";
 
 /** The fields of a record that move to another host. */
 export const travelling = (record: MachineRecord): TravellingRecord =>
   Object.fromEntries(
-    TRAVELLING.filter((field) => record[field] !== undefined).map((field) => [field, record[field]]),
+    travellingFields.filter((field) => record[field] !== undefined).map((field) => [field, record[field]]),
   ) as unknown as TravellingRecord;
 
 const digestOf = (text: string): string => createHash("sha256").update(text).digest("hex");

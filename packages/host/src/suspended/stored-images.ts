@@ -24,7 +24,7 @@ import {
 import type { TemplateBases } from "../checkpoint/template-bases.ts";
 import {
   decodeDescription,
-  DESCRIPTION_FILE,
+  descriptionFile,
   encodeDescription,
   type ImageDescription,
   ImageError,
@@ -33,8 +33,8 @@ import {
 import type { StoredImageNote } from "../machines/stored-image-note.ts";
 
 /** Files up to this size are stored in the description itself. */
-const SMALL_BYTES = 16 * 1024;
-const DISK_FILE = "disk.ext4";
+const smallBytes = 16 * 1024;
+const diskFile = "disk.ext4";
 
 export interface StoredImagesOptions {
   /** The archive of the folder `images`. */
@@ -88,7 +88,7 @@ export class StoredImages {
       const manifest = await this.#write(files, `${key}/${file}`, path, base, signal);
       for (const pack of manifest.packs) packs.set(pack.id, pack);
     };
-    await write(DISK_FILE, files.disk, () => templates.of(files.record.diskMb));
+    await write(diskFile, files.disk, () => templates.of(files.record.diskMb));
     const memory = files.memory && {
       cpuClass: files.memory.cpuClass,
       ...(await this.#storeMemory(files.memory, write)),
@@ -103,11 +103,11 @@ export class StoredImages {
       storedAtMs: nowMs(),
       bytes,
       record: files.record,
-      disk: DISK_FILE,
+      disk: diskFile,
       ...(memory !== undefined && { memory }),
       ...(files.withoutMemory !== undefined && { withoutMemory: files.withoutMemory }),
     };
-    await blobs.put(`images/${key}/${DESCRIPTION_FILE}`, encodeDescription(description));
+    await blobs.put(`images/${key}/${descriptionFile}`, encodeDescription(description));
     return { key, cpuClass: files.memory?.cpuClass ?? "", bytes, packs: [...packs.values()] };
   }
 
@@ -132,10 +132,10 @@ export class StoredImages {
     const files: string[] = [];
     const small: Record<string, string> = {};
     for (const file of (await readdir(dir)).toSorted()) {
-      if (file === DISK_FILE) continue;
+      if (file === diskFile) continue;
       if (!isFileName(file)) throw new Error(`a memory image has a file that cannot be stored: ${file}`);
       const path = join(dir, file);
-      if ((await stat(path)).size <= SMALL_BYTES) small[file] = (await readFile(path)).toString("base64");
+      if ((await stat(path)).size <= smallBytes) small[file] = (await readFile(path)).toString("base64");
       else {
         files.push(file);
         const original = base === undefined ? "" : join(base, file);
@@ -180,7 +180,7 @@ export class StoredImages {
   /** Reads an image's description. Throws failed_precondition if the image is missing or damaged. */
   async open(key: string): Promise<ImageDescription> {
     if (!isImageKey(key)) throw new ClocheError("invalid_argument", "image_key is no key of an image");
-    const data = await this.#options.blobs.get(`images/${key}/${DESCRIPTION_FILE}`);
+    const data = await this.#options.blobs.get(`images/${key}/${descriptionFile}`);
     if (data === undefined)
       throw new ClocheError("failed_precondition", "the suspended image is no longer in storage");
     return decodeDescription(data, key);

@@ -1,6 +1,8 @@
-// Ensures that one host at a time adopts and runs the machines of a home. Outside Kubernetes the control socket ensures it. In
-// Kubernetes two pods may overlap (a forced deletion, an update with maxSurge): the second waits here for the first.
-// Owns <home>/run/host.lock, an flock that the kernel releases when its holder dies.
+/**
+ * Ensures that one host at a time adopts and runs the machines of a home. Outside Kubernetes the control socket ensures it. In
+ * Kubernetes two pods may overlap (a forced deletion, an update with maxSurge): the second waits here for the first.
+ * Owns <home>/run/host.lock, an flock that the kernel releases when its holder dies.
+ */
 import { join } from "node:path";
 import { withFileLock } from "@cloche/base/file-lock";
 

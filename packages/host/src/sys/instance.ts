@@ -1,10 +1,12 @@
-// The instance tag. Several services may run on one computer; everything that a host makes there (namespaces, nft
-// tables, cgroups) has the tag of its CLOCHE_HOME in its name, so that leftovers can be counted and removed per instance.
+/**
+ * The instance tag. Several services may run on one computer; everything that a host makes there (namespaces, nft
+ * tables, cgroups) has the tag of its CLOCHE_HOME in its name, so that leftovers can be counted and removed per instance.
+ */
 import { createHash } from "node:crypto";
 import { mkdirSync, realpathSync } from "node:fs";
 
-const TAG_CHARS = 6;
-const ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789";
+const tagChars = 6;
+const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
 
 /** Six characters of `a-z0-9`, the same for every path that leads to `home`. Creates `home` (0700) when missing. */
 export function instanceTag(home: string): string {
@@ -14,5 +16,5 @@ export function instanceTag(home: string): string {
 
 export function tagOfPath(realPath: string): string {
   const digest = createHash("sha256").update(realPath).digest();
-  return Array.from(digest.subarray(0, TAG_CHARS), (byte) => ALPHABET[byte % ALPHABET.length]).join("");
+  return Array.from(digest.subarray(0, tagChars), (byte) => alphabet[byte % alphabet.length]).join("");
 }

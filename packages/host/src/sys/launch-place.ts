@@ -1,16 +1,18 @@
-// The place where programs start that must outlive the host's process: cloche-sys, keepers, QEMU, the guard of the lease.
-//
-// Outside Kubernetes that is the host's own place: the programs have their own session, and nothing ends them. In a pod the
-// kubelet kills every process in the pod's cgroups, in every tree, and removes the container's file system under programs
-// that still run. So two steps lead out of a pod:
-//
-//   host (pod) ──apart──▶ cloche-sys of the pod: cgroups /cloche-<tag>-apart of every tree; the pod's mounts, nft
-//        └──outliving──▶ cloche-sys of the node: the same cgroups and the node's mounts; keepers, the lease's guard
-//
-// A program that stays in one of the pod's trees is killed with the pod, or keeps the pod in Terminating. The second one also
-// mounts image files: a loop device names its file by the mount that it was opened on, and the pod's mounts have no name
-// once the pod is gone. Made once, at the host's set-up. The groups and their processes survive a crash; the next start
-// finds both.
+/**
+ * The place where programs start that must outlive the host's process: cloche-sys, keepers, QEMU, the guard of the lease.
+ *
+ * Outside Kubernetes that is the host's own place: the programs have their own session, and nothing ends them. In a pod the
+ * kubelet kills every process in the pod's cgroups, in every tree, and removes the container's file system under programs
+ * that still run. So two steps lead out of a pod:
+ *
+ *   host (pod) ──apart──▶ cloche-sys of the pod: cgroups /cloche-<tag>-apart of every tree; the pod's mounts, nft
+ *        └──outliving──▶ cloche-sys of the node: the same cgroups and the node's mounts; keepers, the lease's guard
+ *
+ * A program that stays in one of the pod's trees is killed with the pod, or keeps the pod in Terminating. The second one also
+ * mounts image files: a loop device names its file by the mount that it was opened on, and the pod's mounts have no name
+ * once the pod is gone. Made once, at the host's set-up. The groups and their processes survive a crash; the next start
+ * finds both.
+ */
 import { existsSync } from "node:fs";
 import { mkdir, readdir, readFile, realpath, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -34,9 +36,9 @@ export const besideHost: LaunchPlace = {
   remove: async () => undefined,
 };
 
-const CGROUPS = "/sys/fs/cgroup";
+const cgroups = "/sys/fs/cgroup";
 /** Shell script: enters each group up to `--`, then executes the program. */
-const ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 71; shift; done; shift; exec "$@"';
+const enter = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 71; shift; done; shift; exec "$@"';
 
 /** For tests. */
 export interface PodOptions {
@@ -51,7 +53,7 @@ export async function openApartFromPod(tag: string, options: PodOptions = {}): P
   const { trees = await cgroupTrees(), nodePid = 1 } = options;
   const groups = trees.map((tree) => join(tree, `cloche-${tag}-apart`));
   for (const group of groups) await makeGroup(group);
-  const apart = (argv: Command): Command => ["sh", "-c", ENTER, "cloche-apart", ...groups, "--", ...argv];
+  const apart = (argv: Command): Command => ["sh", "-c", enter, "cloche-apart", ...groups, "--", ...argv];
   return {
     apart,
     outliving: (argv) => apart(["nsenter", "--target", String(nodePid), "--mount", "--", ...argv]),
@@ -60,7 +62,7 @@ export async function openApartFromPod(tag: string, options: PodOptions = {}): P
 }
 
 /** Roots of every cgroup tree: one on v2; on v1 one for each controller, and on a hybrid `unified` beside them. */
-export async function cgroupTrees(mount = CGROUPS): Promise<string[]> {
+export async function cgroupTrees(mount = cgroups): Promise<string[]> {
   if (existsSync(join(mount, "cgroup.controllers"))) return [mount];
   const trees = new Set<string>();
   for (const name of await readdir(mount)) {

@@ -1,4 +1,6 @@
-// What keeps a mount busy, for an operator: loop devices of files on it, mounts of these, and processes that have it open.
+/**
+ * What keeps a mount busy, for an operator: loop devices of files on it, mounts of these, and processes that have it open.
+ */
 import { readdir, readFile, readlink } from "node:fs/promises";
 import { listLoopDevices, listMounts, parseMountinfo } from "./mounts.ts";
 

@@ -1,4 +1,4 @@
-// Reads mounts, and the files behind loop devices, from the kernel.
+/** Reads mounts, and the files behind loop devices, from the kernel. */
 import { readdir, readFile } from "node:fs/promises";
 
 export interface Mount {

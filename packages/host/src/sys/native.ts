@@ -1,18 +1,20 @@
-// Client of cloche-sys (native/sys/main.c): kernel operations that Node cannot do, without a spawn for each.
-// Owns one child process, started at the first use and again if it dies. Requests run concurrently in it. In a pod it owns two: the
-// second has the node's mounts, for programs that outlive the pod and for mounts themselves (launch-place.ts).
-//
-//   idle ──first request──▶ running ──child exits──▶ idle (requests under way fail, the next one starts the child again)
-//                              └──close()──▶ closed
-//
-// Nothing needs to survive a crash of the service: the child finishes running operations (no disk stays frozen) and exits.
+/**
+ * Client of cloche-sys (native/sys/main.c): kernel operations that Node cannot do, without a spawn for each.
+ * Owns one child process, started at the first use and again if it dies. Requests run concurrently in it. In a pod it owns two: the
+ * second has the node's mounts, for programs that outlive the pod and for mounts themselves (launch-place.ts).
+ *
+ *   idle ──first request──▶ running ──child exits──▶ idle (requests under way fail, the next one starts the child again)
+ *                              └──close()──▶ closed
+ *
+ * Nothing needs to survive a crash of the service: the child finishes running operations (no disk stays frozen) and exits.
+ */
 import { step } from "@cloche/base";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { getSystemErrorName } from "node:util";
-import { SYSTEM_PATH } from "@cloche/base/run";
+import { systemPath } from "@cloche/base/run";
 import { besideHost, type Command, type LaunchPlace } from "./launch-place.ts";
 
 /** A failed kernel operation. `errno`: its name, such as EBUSY, ENOSPC, EUCLEAN. Private: it names host paths. */
@@ -73,11 +75,11 @@ export interface ElementChange extends Element {
 }
 
 /** Most changes of one transaction (native/sys/main.c has a bound of its arguments). */
-export const ELEMENTS_MAX = 60;
+export const elementsMax = 60;
 /** Writing dirty pages takes minutes. A caller must not hang if the kernel never finishes. */
-const OPERATION_MS = 600_000;
+const operationMs = 600_000;
 /** Time for a program killed at its deadline to die; then it is no longer waited for. */
-const KILLED_MS = 10_000;
+const killedMs = 10_000;
 
 export class Native {
   readonly #program: string;
@@ -195,7 +197,7 @@ export class Native {
   }
 
   /**
-   * Changes elements of the inet table `table` in the namespace at `router`, in one transaction, of at most `ELEMENTS_MAX` changes. An
+   * Changes elements of the inet table `table` in the namespace at `router`, in one transaction, of at most `elementsMax` changes. An
    * existing element may be added again; a missing one cannot be deleted.
    */
   async changeElements(router: string, table: string, changes: readonly ElementChange[]): Promise<void> {
@@ -217,7 +219,7 @@ export class Native {
     const { deadlineMs = 60_000, outlives = false } = request;
     if (outlives && this.#outliving) return this.#outliving.exec(request);
     const text = await this.#callFor(
-      deadlineMs + KILLED_MS,
+      deadlineMs + killedMs,
       "exec",
       request.netns ?? "",
       request.cwd ?? "",
@@ -257,7 +259,7 @@ export class Native {
   }
 
   #call(operation: string, ...args: readonly string[]): Promise<string> {
-    return (this.#outliving ?? this).#callFor(OPERATION_MS, operation, ...args);
+    return (this.#outliving ?? this).#callFor(operationMs, operation, ...args);
   }
 
   #callFor(deadlineMs: number, operation: string, ...args: readonly string[]): Promise<string> {
@@ -287,7 +289,7 @@ export class Native {
       detached: true,
       // Keepers and gofers outlive us and must not inherit a database's password or a bucket's key. CLOCHE_HOME tells an operator,
       // and the tests' inventory, whose processes they are.
-      env: { PATH: SYSTEM_PATH, LC_ALL: "C", ...(home !== undefined && { CLOCHE_HOME: home }) },
+      env: { PATH: systemPath, LC_ALL: "C", ...(home !== undefined && { CLOCHE_HOME: home }) },
     });
     const lost = (why: string) => {
       if (this.#child !== child) return;
@@ -340,5 +342,5 @@ function decodeBytes(text: string): string {
 }
 
 /** A damaged file system. libuv has names for all other errors, but not for this one. */
-const EUCLEAN = 117;
-const errnoName = (errno: number): string => (errno === EUCLEAN ? "EUCLEAN" : getSystemErrorName(-errno));
+const euclean = 117;
+const errnoName = (errno: number): string => (errno === euclean ? "EUCLEAN" : getSystemErrorName(-errno));

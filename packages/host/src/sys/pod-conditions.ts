@@ -1,8 +1,10 @@
-// Conditions that a pod must meet so that machines outlive it, checked before anything is started. Each was found by an attempt
-// without it, after which a machine died, or lived and could not be adopted (docs/adr/0031-machines-outlive-the-pod.md).
-//
-// Process 1 represents the node: with `hostPID` it is the node's own. A path is the node's if it is the same inode through
-// /proc/1/root. New mounts below it reach the other side if both mounts are in one peer group.
+/**
+ * Conditions that a pod must meet so that machines outlive it, checked before anything is started. Each was found by an attempt
+ * without it, after which a machine died, or lived and could not be adopted (docs/adr/0031-machines-outlive-the-pod.md).
+ *
+ * Process 1 represents the node: with `hostPID` it is the node's own. A path is the node's if it is the same inode through
+ * /proc/1/root. New mounts below it reach the other side if both mounts are in one peer group.
+ */
 import { readFile, readlink, stat } from "node:fs/promises";
 import { ClocheError } from "@cloche/protocol";
 

@@ -1,17 +1,17 @@
-// Calls a host's data plane handler over a loopback port, with tokens of a key made for the test.
+/** Calls a host's data plane handler over a loopback port, with tokens of a key made for the test. */
 import { createSign, generateKeyPairSync } from "node:crypto";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Host } from "../create-host.ts";
 
-const ISSUER = "https://host.test";
-const KID = "test-key";
-const LIFETIME_SECONDS = 600;
+const testIssuer = "https://host.test";
+const testKid = "test-key";
+const lifetimeSeconds = 600;
 const { privateKey, publicKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
 const jwk = publicKey.export({ format: "jwk" }) as { kty: string; n: string; e: string };
 
 /** For SetVerificationKeys. */
-export const testKeys = { issuer: ISSUER, keys: [{ kid: KID, jwkJson: JSON.stringify(jwk) }] };
+export const testKeys = { issuer: testIssuer, keys: [{ kid: testKid, jwkJson: JSON.stringify(jwk) }] };
 
 export interface Answer {
   status: number;
@@ -24,17 +24,17 @@ export function signToken(sandboxId: string, claims: object = {}): string {
   const now = Math.floor(Date.now() / 1000);
   const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
   const body = {
-    iss: ISSUER,
+    iss: testIssuer,
     sub: "team-t",
     aud: sandboxId,
     sandbox_id: sandboxId,
     iat: now,
     nbf: now,
-    exp: now + LIFETIME_SECONDS,
+    exp: now + lifetimeSeconds,
     jti: "j",
     ...claims,
   };
-  const text = `${part({ alg: "RS256", kid: KID, typ: "JWT" })}.${part(body)}`;
+  const text = `${part({ alg: "RS256", kid: testKid, typ: "JWT" })}.${part(body)}`;
   return `${text}.${createSign("RSA-SHA256").update(text).sign(privateKey, "base64url")}`;
 }
 

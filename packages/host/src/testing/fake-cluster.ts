@@ -1,4 +1,6 @@
-// A fake cluster for tests of a host, in memory: gateways that keep one lease, as the database does, and the lease's guard.
+/**
+ * A fake cluster for tests of a host, in memory: gateways that keep one lease, as the database does, and the lease's guard.
+ */
 import { HostState } from "@cloche/protocol/host-registry";
 import { internalHeaders } from "@cloche/protocol";
 import { HostService } from "@cloche/protocol/host";

@@ -1,4 +1,6 @@
-// Names of a cluster's storage for tests of hosts, in memory; in the gateways it is packages/gateway/src/storage.
+/**
+ * Names of a cluster's storage for tests of hosts, in memory; in the gateways it is packages/gateway/src/storage.
+ */
 import { ClocheError, isBehind } from "@cloche/protocol";
 import type { CheckpointNames, Hold, NamedCheckpoint, SweepCalls } from "../checkpoint/checkpoint-names.ts";
 import type { PackReference } from "../checkpoint/manifest.ts";

@@ -1,4 +1,4 @@
-// A fake QEMU for tests of QMP: it answers what the test says.
+/** A fake QEMU for tests of QMP: it answers what the test says. */
 import { createServer, type Socket } from "node:net";
 
 export interface QmpCommand {

@@ -1,6 +1,8 @@
-// A fake computer for a host, in memory and a temporary directory, for tests of faults and crashes. It outlives the hosts on it.
-// At every effect (a driver's call, a clone, an agent's answer, a journal write) a test can make it fail, before or after it
-// took effect, or "kill" the host: everything that the host was doing then hangs for ever.
+/**
+ * A fake computer for a host, in memory and a temporary directory, for tests of faults and crashes. It outlives the hosts on it.
+ * At every effect (a driver's call, a clone, an agent's answer, a journal write) a test can make it fail, before or after it
+ * took effect, or "kill" the host: everything that the host was doing then hangs for ever.
+ */
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
 import { createServer, type Server } from "node:https";

@@ -1,16 +1,16 @@
-// The configuration that the agent starts with; see packages/agent/src/boot-config.ts.
+/** The configuration that the agent starts with; see packages/agent/src/boot-config.ts. */
 import { createHash } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { LISTEN_FD } from "@cloche/artifacts";
+import { listenerFd } from "@cloche/artifacts";
 import { channelKeyOf } from "@cloche/base";
 import { defaults } from "@cloche/protocol";
-import { SLOT_MOUNT } from "./bundle.ts";
+import { slotMount } from "./bundle.ts";
 
 export const bootConfig = (secret: string): object => ({
   port: defaults.agentPort,
-  listenFd: LISTEN_FD,
-  diskPath: `${SLOT_MOUNT}/disk`,
+  listenFd: listenerFd,
+  diskPath: `${slotMount}/disk`,
   memoryGuard: true,
   bootstrapControlSecretSha256: createHash("sha256").update(secret).digest("hex"),
   bootstrapChannelKey: channelKeyOf(secret).toString("hex"),

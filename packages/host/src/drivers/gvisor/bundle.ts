@@ -1,7 +1,9 @@
-// The OCI bundle of one runsc sandbox: the agent on its shared read-only root, the slot directory at /mnt.
+/**
+ * The OCI bundle of one runsc sandbox: the agent on its shared read-only root, the slot directory at /mnt.
+ */
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { AGENT_CLOCK, AGENT_DIR } from "@cloche/artifacts";
+import { agentClock, agentDir } from "@cloche/artifacts";
 import { type CgroupLimits, type CpuWeight, ociResources } from "../cgroup.ts";
 
 export interface AgentRoot {
@@ -22,15 +24,15 @@ export interface BundleOptions {
 }
 
 /** Where the slot directory is mounted in the sandbox. It has the boot config, and the disk once attached. */
-export const SLOT_MOUNT = "/mnt";
+export const slotMount = "/mnt";
 
 // The agent and its spawner are root inside; the spawner decides what users' processes may do.
-const CAPABILITIES =
+const agentCapabilities =
   "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP"
     .split(" ")
     .map((name) => `CAP_${name}`);
 /** For users' processes too. In a VM: `ulimit` in artifacts/src/vm/guest/system-init.sh. */
-const OPEN_FILES = 1_048_576;
+const openFiles = 1_048_576;
 
 export async function writeBundle(dir: string, options: BundleOptions): Promise<void> {
   await mkdir(dir, { recursive: true });
@@ -44,11 +46,15 @@ function spec(options: BundleOptions): object {
     process: {
       terminal: false,
       user: { uid: 0, gid: 0 },
-      args: [...agentRoot.argv, `${SLOT_MOUNT}/boot.json`],
-      env: [...agentRoot.env, `LD_PRELOAD=${AGENT_DIR}/${AGENT_CLOCK}`],
+      args: [...agentRoot.argv, `${slotMount}/boot.json`],
+      env: [...agentRoot.env, `LD_PRELOAD=${agentDir}/${agentClock}`],
       cwd: "/",
-      capabilities: { bounding: CAPABILITIES, effective: CAPABILITIES, permitted: CAPABILITIES },
-      rlimits: [{ type: "RLIMIT_NOFILE", hard: OPEN_FILES, soft: OPEN_FILES }],
+      capabilities: {
+        bounding: agentCapabilities,
+        effective: agentCapabilities,
+        permitted: agentCapabilities,
+      },
+      rlimits: [{ type: "RLIMIT_NOFILE", hard: openFiles, soft: openFiles }],
     },
     root: { path: agentRoot.dir, readonly: true },
     hostname: "sandbox",
@@ -57,7 +63,7 @@ function spec(options: BundleOptions): object {
       { destination: "/tmp", type: "tmpfs", source: "tmpfs", options: ["nosuid", "nodev"] },
       // rslave: a disk that the host mounts into the slot directory later appears in the sandbox.
       {
-        destination: SLOT_MOUNT,
+        destination: slotMount,
         type: "bind",
         source: options.slotDir,
         options: ["rbind", "rslave", "rw"],

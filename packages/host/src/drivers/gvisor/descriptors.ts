@@ -1,10 +1,12 @@
-// File descriptors of a sentry, on the host. Each file that a program has open takes two. A sentry without a free one runs on, but can
-// open nothing: no file, no process, and no connection of its control socket, so nothing can be saved of the machine either.
+/**
+ * File descriptors of a sentry, on the host. Each file that a program has open takes two. A sentry without a free one runs on, but can
+ * open nothing: no file, no process, and no connection of its control socket, so nothing can be saved of the machine either.
+ */
 import { readdir, readFile } from "node:fs/promises";
 import { ClocheError } from "@cloche/protocol";
 
 /** Fewer free ones count as none. */
-const FREE_MIN = 16;
+const freeMin = 16;
 
 /** The limit, if the process is at it; undefined: it has free descriptors, or is gone. */
 export async function usedUpDescriptors(pid: number | undefined): Promise<number | undefined> {
@@ -15,7 +17,7 @@ export async function usedUpDescriptors(pid: number | undefined): Promise<number
     // The size of the kernel's table grows with the most that were open at once: a look at each one is for few processes.
     const most = Number(/^FDSize:\s*(\d+)/m.exec(await read("status"))?.[1]);
     if (!(most >= limit / 2)) return undefined;
-    return (await readdir(`/proc/${pid}/fd`)).length >= limit - FREE_MIN ? limit : undefined;
+    return (await readdir(`/proc/${pid}/fd`)).length >= limit - freeMin ? limit : undefined;
   } catch {
     return undefined;
   }

@@ -1,8 +1,10 @@
-// Machines as gVisor sandboxes. A machine runs in a unit (unit.ts, units.ts); machine-units.ts keeps which unit belongs to which
-// machine; ready/ready-machines.ts makes units ahead of requests.
-//
-// Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts. `adopt` reads
-// gvisor.json and the unit's record, and trusts them only if the process with that pid and start time lives.
+/**
+ * Machines as gVisor sandboxes. A machine runs in a unit (unit.ts, units.ts); machine-units.ts keeps which unit belongs to which
+ * machine; ready/ready-machines.ts makes units ahead of requests.
+ *
+ * Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts. `adopt` reads
+ * gvisor.json and the unit's record, and trusts them only if the process with that pid and start time lives.
+ */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { allDone, CleanupStack, step, Turns } from "@cloche/base";
@@ -45,7 +47,7 @@ import { type MadeWith, platformKey, type Template, templateKey } from "./ready/
 import { probeRunsc } from "./probe.ts";
 import { shareMounts, unmountBelow, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
-import { AGENT_RESTORE_MS, AGENT_START_MS, type Unit } from "./unit.ts";
+import { agentRestoreMs, agentStartMs, type Unit } from "./unit.ts";
 import { leastShape, limitsOf, madeAtOnce } from "./unit-limits.ts";
 import { Units } from "./units.ts";
 import { ExitWatch, type ExitWatchOptions } from "./watch/exit-watch.ts";
@@ -73,7 +75,7 @@ export interface GvisorOptions extends ExitWatchOptions {
 }
 
 /** Before `start`, and if no machines are kept ready. */
-const NOTHING_READY: ReadyMachines = {
+const nothingReady: ReadyMachines = {
   claim: async () => undefined,
   freshDisk: async () => false,
   counts: () => ({ blank: 0, warm: 0, shaped: 0 }),
@@ -141,7 +143,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
   }
 
   get ready(): ReadyMachines {
-    return this.#ready ?? NOTHING_READY;
+    return this.#ready ?? nothingReady;
   }
 
   get freezer(): Freezer {
@@ -194,7 +196,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
       await writeBootConfig(unit.slotDir, secret);
       await unit.attachDisk(files.diskImage);
       await unit.start();
-      return this.#machines.running(unit, files.id, secret, AGENT_START_MS);
+      return this.#machines.running(unit, files.id, secret, agentStartMs);
     });
   }
 
@@ -211,7 +213,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
       if (prepared) await unit.attachDisk(files.diskImage);
       await unit.restore(prepared ? template.prepared.dir : template.dir);
       if (!prepared) await unit.attachDisk(files.diskImage);
-      return this.#machines.running(unit, files.id, template.secret, AGENT_RESTORE_MS);
+      return this.#machines.running(unit, files.id, template.secret, agentRestoreMs);
     });
   }
 
@@ -237,7 +239,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
         await unit.restore(from.dir).catch(async (error: unknown) => {
           throw await restoreError(unit, error);
         });
-        return this.#machines.running(unit, files.id, undefined, AGENT_RESTORE_MS);
+        return this.#machines.running(unit, files.id, undefined, agentRestoreMs);
       }),
     );
   }

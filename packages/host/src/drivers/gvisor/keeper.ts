@@ -1,10 +1,10 @@
-// Calls the native keeper (native/keeper/main.c).
+/** Calls the native keeper (native/keeper/main.c). */
 import { readFile, rm } from "node:fs/promises";
 import { CommandError } from "@cloche/base/run";
 import type { Native } from "../../sys/native.ts";
 
 /** Ample: a command takes a quarter of a second on an idle computer. */
-const DEADLINE_MS = 180_000;
+const defaultDeadlineMs = 180_000;
 
 /** The files of one unit that the keeper writes. */
 export interface KeeperFiles {
@@ -43,7 +43,7 @@ export class Keeper {
   }
 
   /** Throws CommandError with the command's output. */
-  async #call(args: readonly string[], outFile: string, deadlineMs = DEADLINE_MS): Promise<void> {
+  async #call(args: readonly string[], outFile: string, deadlineMs = defaultDeadlineMs): Promise<void> {
     const argv: [string, ...string[]] = [this.#program, ...args];
     const { exitCode } = await this.#native.exec({
       argv,

@@ -1,5 +1,7 @@
-// Note of a machine's unit: <machine dir>/gvisor.json. It survives a crash of the service whole. A note torn by a power cut counts
-// as none, because the power cut ended the unit too.
+/**
+ * Note of a machine's unit: <machine dir>/gvisor.json. It survives a crash of the service whole. A note torn by a power cut counts
+ * as none, because the power cut ended the unit too.
+ */
 import { rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile } from "@cloche/base";

@@ -1,5 +1,7 @@
-// Assigns units to machines: notes the unit in <machine dir>/gvisor.json and the machine's id in the unit's record. From `give` until
-// `stop` the unit belongs to the machine, and from `watch` on its end is reported.
+/**
+ * Assigns units to machines: notes the unit in <machine dir>/gvisor.json and the machine's id in the unit's record. From `give` until
+ * `stop` the unit belongs to the machine, and from `watch` on its end is reported.
+ */
 import type { CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { MachineFiles, MachineResources, RunningMachine } from "../driver.ts";

@@ -1,6 +1,8 @@
-// Decides whether this host can restore a memory image, from the file `made-with` beside the image. An image fits the version of
-// the sentry that wrote it, the class of the CPU it ran on, and the content of the agent's root whose files it names. The path
-// of that root does not matter: gVisor opens the files below the root it is given.
+/**
+ * Decides whether this host can restore a memory image, from the file `made-with` beside the image. An image fits the version of
+ * the sentry that wrote it, the class of the CPU it ran on, and the content of the agent's root whose files it names. The path
+ * of that root does not matter: gVisor opens the files below the root it is given.
+ */
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
@@ -12,18 +14,18 @@ import { requirePlainFiles } from "../plain-files.ts";
 import type { MadeWith } from "./ready/template.ts";
 import type { Unit } from "./unit.ts";
 
-const FILE = "made-with";
+const file = "made-with";
 
 /** Messages of runsc and its sentry for an image that cannot be loaded: it was refused, or the sentry ended. */
-const NOT_LOADED =
+const notLoaded =
   /failed to load kernel|gvisor\/pkg\/state\.|containerManager\.Restore\\?" failed|restoring container "[^"]*": (?:I\/O error|json unmarshal error)/;
 /** Failures of the host, not of the image: another try may succeed. */
-const PASSING = /no space left on device|cannot allocate memory|too many open files|temporarily unavailable/i;
+const passing = /no space left on device|cannot allocate memory|too many open files|temporarily unavailable/i;
 
 /** Writes the note into an empty directory. `durable`: safe from a power cut on return. */
 export async function noteMadeWith(dir: string, madeWith: MadeWith, durable: boolean): Promise<void> {
   const write = durable ? createDurably : writeFile;
-  await write(join(dir, FILE), JSON.stringify(madeWith));
+  await write(join(dir, file), JSON.stringify(madeWith));
 }
 
 /**
@@ -55,7 +57,7 @@ const isOfOneKind = (madeWith: MadeWith, present: MadeWith): boolean =>
   madeWith.platform === present.platform || memoryClassOf(madeWith) === memoryClassOf(present);
 
 async function readNote(dir: string): Promise<MadeWith> {
-  const known = await readJsonFile(join(dir, FILE)).catch((error: unknown) => {
+  const known = await readJsonFile(join(dir, file)).catch((error: unknown) => {
     if (error instanceof SyntaxError) return undefined;
     throw error;
   });
@@ -84,7 +86,7 @@ export function requireForkable(source: MadeWith, present: MadeWith): void {
 /** Maps a failed restore: ImageMismatchError for a damaged image; the error itself if the host is at fault or the sentry was killed. */
 export async function restoreError(unit: Pick<Unit, "wasKilled">, error: unknown): Promise<unknown> {
   if (!(error instanceof CommandError)) return error;
-  if (!NOT_LOADED.test(error.stderr) || PASSING.test(error.stderr)) return error;
+  if (!notLoaded.test(error.stderr) || passing.test(error.stderr)) return error;
   if (await unit.wasKilled()) return error;
   return new ImageMismatchError("the memory image is damaged: gVisor could not load it", error);
 }

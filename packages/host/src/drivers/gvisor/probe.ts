@@ -1,13 +1,15 @@
-// Tests whether this runsc can hold machines. A small program (native/gvisor/runsc-probe.c) runs a set-uid program and holds a
-// deleted file open; it is frozen and thawed twice without work in between, then saved and restored.
-//
-// Owns two units, which are destroyed before it resolves. Called once, at the start of the driver.
+/**
+ * Tests whether this runsc can hold machines. A small program (native/gvisor/runsc-probe.c) runs a set-uid program and holds a
+ * deleted file open; it is frozen and thawed twice without work in between, then saved and restored.
+ *
+ * Owns two units, which are destroyed before it resolves. Called once, at the start of the driver.
+ */
 import { copyFile, chmod, mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ClocheError } from "@cloche/protocol";
 import type { Unit } from "./unit.ts";
-import { SLOT_MOUNT } from "./bundle.ts";
+import { slotMount } from "./bundle.ts";
 
 export interface ProbeParts {
   /** Path of the compiled program. */
@@ -19,20 +21,20 @@ export interface ProbeParts {
   destroy(unit: Unit): Promise<void>;
 }
 
-const PROGRAM = "setuid-probe";
-const WAIT_MS = 15_000;
-const POLL_MS = 5;
-const FREEZES = 2;
+const probeProgram = "setuid-probe";
+const waitMs = 15_000;
+const pollMs = 5;
+const freezes = 2;
 
 /** Throws failed_precondition, which says what this runsc cannot do and what would help. */
 export async function probeRunsc(parts: ProbeParts): Promise<void> {
   let doing = "start a sandbox";
   const units: Unit[] = [];
   const make = async (): Promise<Unit> => {
-    const unit = await parts.make([`${SLOT_MOUNT}/${PROGRAM}`, SLOT_MOUNT]);
+    const unit = await parts.make([`${slotMount}/${probeProgram}`, slotMount]);
     units.push(unit);
-    await copyFile(parts.program, join(unit.slotDir, PROGRAM));
-    await chmod(join(unit.slotDir, PROGRAM), 0o4755);
+    await copyFile(parts.program, join(unit.slotDir, probeProgram));
+    await chmod(join(unit.slotDir, probeProgram), 0o4755);
     return unit;
   };
   try {
@@ -43,7 +45,7 @@ export async function probeRunsc(parts: ProbeParts): Promise<void> {
     if ((await readFile(join(unit.slotDir, "setuid"), "utf8")) !== "0")
       throw new Error("no rights were gained");
     doing = "go on after it was frozen";
-    for (let round = 0; round < FREEZES; round += 1) {
+    for (let round = 0; round < freezes; round += 1) {
       await unit.freeze(true);
       await unit.freeze(false);
     }
@@ -86,13 +88,13 @@ async function goesOn(unit: Unit): Promise<void> {
 }
 
 async function until<Answer>(attempt: () => Promise<Answer>): Promise<Answer> {
-  const end = performance.now() + WAIT_MS;
+  const end = performance.now() + waitMs;
   for (;;) {
     try {
       return await attempt();
     } catch (error) {
       if (performance.now() > end) throw error;
     }
-    await sleep(POLL_MS);
+    await sleep(pollMs);
   }
 }

@@ -1,5 +1,7 @@
-// Disks of ready units: `<pool>/ready/<unit>.ext4`. When a machine claims the unit, the disk becomes the machine's. Disks of an earlier
-// service are removed, because its ready units are gone.
+/**
+ * Disks of ready units: `<pool>/ready/<unit>.ext4`. When a machine claims the unit, the disk becomes the machine's. Disks of an earlier
+ * service are removed, because its ready units are gone.
+ */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 

@@ -1,17 +1,19 @@
-// Client of a sentry's control socket: one JSON request, then one JSON answer. Answers are bounded and checked, because users attack
-// the sentry.
-//
-//   open ──call──▶ waits for the answer ──it is whole──▶ open
-//                        └──socket closes, deadline, nonsense──▶ closed (calls fail)
+/**
+ * Client of a sentry's control socket: one JSON request, then one JSON answer. Answers are bounded and checked, because users attack
+ * the sentry.
+ *
+ *   open ──call──▶ waits for the answer ──it is whole──▶ open
+ *                        └──socket closes, deadline, nonsense──▶ closed (calls fail)
+ */
 import { connect, type Socket } from "node:net";
 import type { SentryProcess } from "./storm.ts";
 
 /** A process takes some 200 bytes. */
-const ANSWER_MAX = 4 * 1024 * 1024;
-const CALL_DEADLINE_MS = 10_000;
-const SIGKILL = 9;
-const TO_PROCESS = 0;
-const TO_PROCESS_GROUP = 3;
+const answerMax = 4 * 1024 * 1024;
+const callDeadlineMs = 10_000;
+const sigkill = 9;
+const toProcess = 0;
+const toProcessGroup = 3;
 
 class SentryRefusal extends Error {
   override readonly name = "SentryRefusal";
@@ -43,11 +45,11 @@ export class SentryControl {
 
   /** In a paused machine the process dies when the machine is resumed. A process that is gone is no failure. */
   kill(pid: number): Promise<void> {
-    return this.#kill(pid, TO_PROCESS);
+    return this.#kill(pid, toProcess);
   }
 
   killGroup(pgid: number): Promise<void> {
-    return this.#kill(pgid, TO_PROCESS_GROUP);
+    return this.#kill(pgid, toProcessGroup);
   }
 
   /** Makes the sentry free unused memory of its Go heap. The kernel gets it back bit by bit. */
@@ -56,7 +58,7 @@ export class SentryControl {
   }
 
   async #kill(pid: number, mode: number): Promise<void> {
-    const signal = { CID: this.#container, Signo: SIGKILL, PID: pid, Mode: mode };
+    const signal = { CID: this.#container, Signo: sigkill, PID: pid, Mode: mode };
     await this.#call("containerManager.Signal", signal).catch((error: unknown) => {
       if (!(error instanceof SentryRefusal)) throw error;
     });
@@ -68,7 +70,7 @@ export class SentryControl {
     this.#pending = pending;
     this.#text = "";
     const late = new Error(`${method}: the sentry does not answer`);
-    const deadline = setTimeout(() => this.#socket.destroy(late), CALL_DEADLINE_MS);
+    const deadline = setTimeout(() => this.#socket.destroy(late), callDeadlineMs);
     try {
       this.#socket.write(JSON.stringify({ method, arg }));
       const answer = (await pending.promise) as { success?: unknown; err?: unknown; result?: unknown } | null;
@@ -83,7 +85,7 @@ export class SentryControl {
 
   #take(text: string): void {
     this.#text += text;
-    if (this.#text.length > ANSWER_MAX) this.#socket.destroy(new Error("the sentry's answer is too long"));
+    if (this.#text.length > answerMax) this.#socket.destroy(new Error("the sentry's answer is too long"));
     // An answer is one object. If a part ends with a brace as well, JSON.parse fails and more follows.
     if (!text.endsWith("}")) return;
     try {

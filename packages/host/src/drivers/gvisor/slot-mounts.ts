@@ -1,4 +1,6 @@
-// The directory below which units' slots lie: a shared mount point, so that disks mounted there reach the sandboxes.
+/**
+ * The directory below which units' slots lie: a shared mount point, so that disks mounted there reach the sandboxes.
+ */
 import { mkdir } from "node:fs/promises";
 import { run } from "@cloche/base/run";
 import { listMounts, mountAt } from "../../sys/mounts.ts";

@@ -1,9 +1,9 @@
-// Maps a failed snapshot to the error that the user gets.
+/** Maps a failed snapshot to the error that the user gets. */
 import { CommandError } from "@cloche/base/run";
 import { ClocheError } from "@cloche/protocol";
 
 /** The sentry's message for an open deleted file that it cannot save. The users' root is fs/ of the disk. */
-const DELETED_FILE =
+const deletedFile =
   /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.(?:beforeSave: deleted|prepareSaveDead: only deleted)/;
 
 /** Answers `error` itself if the user can do nothing about it. */
@@ -15,7 +15,7 @@ export function snapshotError(error: unknown): unknown {
       cause: error,
     });
   // The agent reports such files before the snapshot; this catches a file deleted since.
-  const path = DELETED_FILE.exec(error.stderr)?.[1];
+  const path = deletedFile.exec(error.stderr)?.[1];
   if (path === undefined) return error;
   return new ClocheError(
     "failed_precondition",

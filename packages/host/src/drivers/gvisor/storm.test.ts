@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import {
-  CROWD,
+  crowdedBy,
   crowdOf,
   isBusy,
   guardIsLate,
@@ -10,11 +10,11 @@ import {
   stormOf,
 } from "./storm.ts";
 
-const MIB = 1024 * 1024;
-const AGENT = { pid: 1, ppid: 0, pgid: 1, cmd: "MainThread" };
-const SPAWNER = { pid: 6, ppid: 1, pgid: 1, cmd: "cloche-files" };
-const INIT = { pid: 7, ppid: 6, pgid: 7, cmd: "cloche-init" };
-const ours = [AGENT, SPAWNER, INIT];
+const bytesPerMib = 1024 * 1024;
+const agent = { pid: 1, ppid: 0, pgid: 1, cmd: "MainThread" };
+const spawner = { pid: 6, ppid: 1, pgid: 1, cmd: "cloche-files" };
+const initScript = { pid: 7, ppid: 6, pgid: 7, cmd: "cloche-init" };
+const ours = [agent, spawner, initScript];
 const launcher = (pid: number): SentryProcess => ({ pid, ppid: 7, pgid: 7, cmd: "cloche-waiting" });
 const user = (pid: number, ppid: number, cmd: string, pgid = pid): SentryProcess => ({
   pid,
@@ -56,7 +56,7 @@ describe("stormOf", () => {
       killed: 100,
     },
     "as many as a crowd has at most": {
-      processes: [...quiet, launcher(30), ...many(CROWD, 100, (pid) => user(pid, 30, "sh"))],
+      processes: [...quiet, launcher(30), ...many(crowdedBy, 100, (pid) => user(pid, 30, "sh"))],
       killed: 0,
     },
     "two programs of the same size": {
@@ -81,7 +81,7 @@ describe("stormOf", () => {
     },
   };
   it.each(Object.entries(cases))("%s", (_name, { processes, killed }) => {
-    const pids = stormOf(processes, CROWD)?.pids ?? [];
+    const pids = stormOf(processes, crowdedBy)?.pids ?? [];
     expect(pids).toHaveLength(killed);
     for (const spared of [...ours, launcher(20), waits, counter]) expect(pids).not.toContain(spared.pid);
   });
@@ -89,7 +89,7 @@ describe("stormOf", () => {
   it("signals a process group as one only where nobody else is in it", () => {
     const stranger = user(50, 7, "tail", 32);
     const inGroups = many(90, 100, (pid) => user(pid, 31, "sh", pid < 150 ? 31 : 32));
-    const storm = stormOf([...ours, launcher(30), bomb, stranger, ...inGroups], CROWD);
+    const storm = stormOf([...ours, launcher(30), bomb, stranger, ...inGroups], crowdedBy);
     expect(storm?.groups).toEqual([31]);
     expect(storm?.alone).toEqual(many(40, 150, (pid) => user(pid, 31, "sh")).map(({ pid }) => pid));
   });
@@ -101,7 +101,7 @@ describe("stormOf", () => {
       bomb,
       ...many(80, 100, (pid) => user(pid, 31, pid < 110 ? "a" : "b")),
     ];
-    expect(stormOf(processes, CROWD)?.commands).toEqual({ b: 70, a: 10, sh: 1 });
+    expect(stormOf(processes, crowdedBy)?.commands).toEqual({ b: 70, a: 10, sh: 1 });
   });
 });
 
@@ -119,12 +119,12 @@ describe("crowdOf", () => {
 });
 
 describe("a load", () => {
-  const memory = { promised: 1_024 * MIB, limit: 1_408 * MIB };
+  const memory = { promised: 1_024 * bytesPerMib, limit: 1_408 * bytesPerMib };
   const at = (ms: number, mib: number, tasks: number): Load => ({
     atMs: ms,
     tasks,
     cpuMs: 0,
-    memoryBytes: mib * MIB,
+    memoryBytes: mib * bytesPerMib,
   });
   it.each([
     ["fills the memory", at(0, 960, 300), at(200, 1_040, 300), "now"],

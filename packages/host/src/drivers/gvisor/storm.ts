@@ -1,4 +1,6 @@
-// Decides from the host's figures whether a machine may have a fork bomb, and which of its processes are the bomb. Pure.
+/**
+ * Decides from the host's figures whether a machine may have a fork bomb, and which of its processes are the bomb. Pure.
+ */
 
 /** One process as the sentry reports it; ids are of its outermost pid namespace. */
 export interface SentryProcess {
@@ -37,26 +39,26 @@ export interface Storm {
 }
 
 /** Fewer host tasks than this have no room for a crowd: an idle machine has 30. */
-export const CROWD_TASKS = 96;
+export const crowdTasks = 96;
 /** Fewer processes of one program are no bomb, however much memory they take. */
-export const CROWD = 64;
-/** While the agent does not answer, a program with this part of the process limit is a bomb; at most CROWD_MOST are needed. */
-const CROWD_PART = 1 / 2;
-const CROWD_MOST = 512;
+export const crowdedBy = 64;
+/** While the agent does not answer, a program with this part of the process limit is a bomb; at most crowdMost are needed. */
+const crowdPart = 1 / 2;
+const crowdMost = 512;
 /** The same while many more processes start. */
-const GROWING_PART = 1 / 4;
-const GROWING_MOST = 256;
+const growingPart = 1 / 4;
+const growingMost = 256;
 /** Tasks started between two looks that count as a crowd: more than a program starts that only allocates. */
-const TASKS_STARTED = 16;
+const tasksStartedMin = 16;
 /** Time to notice, to pause, and to kill. */
-const AHEAD_MS = 1_000;
+const aheadMs = 1_000;
 /** The same, with time to ask the agent first. */
-const FORESIGHT_MS = 3_000;
+const foresightMs = 3_000;
 /** An agent silent for this long gets no CPU time, and neither does its memory guard (native/guest/memory.c), which needs 10 ms. */
-const SILENT_MS = 150;
+const silentLimitMs = 150;
 /** Share of one CPU. An idle machine uses a hundredth. */
-const BUSY = 0.1;
-const COMMANDS_REPORTED = 4;
+const busy = 0.1;
+const commandsReported = 4;
 
 /** Whether memory may run out. soon: ask the agent first. now: before the machine's own guard may act, so pause the machine. */
 export function memoryForecast(
@@ -66,26 +68,26 @@ export function memoryForecast(
 ): "enough" | "soon" | "now" {
   const grown = now.memoryBytes - before.memoryBytes;
   const after = (ms: number): number => now.memoryBytes + (grown * ms) / Math.max(1, now.atMs - before.atMs);
-  if (grown <= 0 || after(FORESIGHT_MS) < limit) return "enough";
-  return now.memoryBytes > promised && after(AHEAD_MS) >= limit ? "now" : "soon";
+  if (grown <= 0 || after(foresightMs) < limit) return "enough";
+  return now.memoryBytes > promised && after(aheadMs) >= limit ? "now" : "soon";
 }
 
 /** Whether the guest's memory guard may come too late: many tasks start, or the agent is silent for `silentMs`. */
 export const guardIsLate = (before: Load, now: Load, silentMs: number): boolean =>
-  now.tasks - before.tasks >= TASKS_STARTED || silentMs >= SILENT_MS;
+  now.tasks - before.tasks >= tasksStartedMin || silentMs >= silentLimitMs;
 
 /** Whether the machine is busy enough to ask whether its agent still answers. */
 export const isBusy = (before: Load, now: Load): boolean =>
-  now.cpuMs - before.cpuMs >= BUSY * (now.atMs - before.atMs);
+  now.cpuMs - before.cpuMs >= busy * (now.atMs - before.atMs);
 
 /**
  * A program with more processes than this is a bomb if the agent does not answer. `limit`: of all processes (native/guest/guest.c).
  * `tasksStarted`: since the agent stopped answering.
  */
 export function crowdOf(limit: number, tasksStarted: number): number {
-  const growing = tasksStarted >= CROWD;
-  const [part, most] = growing ? [GROWING_PART, GROWING_MOST] : [CROWD_PART, CROWD_MOST];
-  return Math.max(CROWD, Math.min(limit * part, most));
+  const growing = tasksStarted >= crowdedBy;
+  const [part, most] = growing ? [growingPart, growingMost] : [crowdPart, crowdMost];
+  return Math.max(crowdedBy, Math.min(limit * part, most));
 }
 
 /**
@@ -155,5 +157,5 @@ function countCommands(processes: readonly SentryProcess[]): Record<string, numb
   const counts = new Map<string, number>();
   for (const { cmd } of processes) counts.set(cmd, (counts.get(cmd) ?? 0) + 1);
   const most = [...counts].toSorted(([, a], [, b]) => b - a);
-  return Object.fromEntries(most.slice(0, COMMANDS_REPORTED));
+  return Object.fromEntries(most.slice(0, commandsReported));
 }

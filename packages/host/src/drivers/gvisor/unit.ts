@@ -1,13 +1,15 @@
-// One runsc sandbox: its bundle, its keeper, its slot directory, its cgroup, its network slot.
-// Owns <runDir>/units/<name>/ (unit.json, bundle, runsc state, logs), <runDir>/slots/<name>/ and the cgroup of that name.
-//
-//   make ──▶ blank (runsc create: no agent yet) ──start──▶ running (agent booted cold)
-//                   │                          └─restore─▶ running (agent out of a memory image)
-//                   ▼                                        │ its process ends: the keeper writes `exit`
-//                destroy (from any state, repeatable) ◀──────┘
-//
-// Called by the gVisor driver only. The processes (children of the keeper, not ours) and unit.json survive the service.
-// Nothing survives a reboot: runDir lies on a tmpfs.
+/**
+ * One runsc sandbox: its bundle, its keeper, its slot directory, its cgroup, its network slot.
+ * Owns <runDir>/units/<name>/ (unit.json, bundle, runsc state, logs), <runDir>/slots/<name>/ and the cgroup of that name.
+ *
+ *   make ──▶ blank (runsc create: no agent yet) ──start──▶ running (agent booted cold)
+ *                   │                          └─restore─▶ running (agent out of a memory image)
+ *                   ▼                                        │ its process ends: the keeper writes `exit`
+ *                destroy (from any state, repeatable) ◀──────┘
+ *
+ * Called by the gVisor driver only. The processes (children of the keeper, not ours) and unit.json survive the service.
+ * Nothing survives a reboot: runDir lies on a tmpfs.
+ */
 import { existsSync, renameSync, writeFileSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -27,8 +29,8 @@ import { SentryControl } from "./sentry-control.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
 /** Time for an agent to listen, after a boot or a restore. */
-export const AGENT_START_MS = 60_000;
-export const AGENT_RESTORE_MS = 60_000;
+export const agentStartMs = 60_000;
+export const agentRestoreMs = 60_000;
 
 /** Shared by all units of one driver. */
 export interface UnitEnvironment {
@@ -64,19 +66,19 @@ export interface UnitRecord {
 }
 
 // Measured: systrap is the fast platform without KVM; directfs avoids most calls to the gofer.
-const RUNSC_FLAGS =
+const runscFlags =
   "--platform=systrap --network=sandbox --overlay2=none --host-uds=none --file-access=exclusive --directfs=true --net-disconnect-ok --allow-suid --restore-spec-validation=warning".split(
     " ",
   );
 /** Memory is written at disk speed: enough for the largest. */
-const SNAPSHOT_DEADLINE_MS = 600_000;
-const SIGKILL = 9;
+const snapshotDeadlineMs = 600_000;
+const sigkill = 9;
 /** Time to wait for a save that a crash of the service left under way. A sentry that hangs never answers. */
-const RESUME_DEADLINE_MS = 120_000;
+const resumeDeadlineMs = 120_000;
 /** Pausing 1,300 processes takes 1 s. */
-const PAUSE_DEADLINE_MS = 30_000;
-const KEEPER_END_TRIES = 400;
-const KEEPER_END_PAUSE_MS = 5;
+const pauseDeadlineMs = 30_000;
+const keeperEndTries = 400;
+const keeperEndPauseMs = 5;
 
 export class Unit {
   readonly #environment: UnitEnvironment;
@@ -132,7 +134,7 @@ export class Unit {
       runsc,
       `--root=${join(this.#dir, "r")}`,
       `--shared-root=${sharedRoot(runDir)}`,
-      ...RUNSC_FLAGS,
+      ...runscFlags,
       ...args,
     ];
   }
@@ -152,7 +154,7 @@ export class Unit {
 
   /** Saves only the memory, into `imageDir`. The unit stays paused for good. */
   async saveMemory(imageDir: string): Promise<void> {
-    await this.#keeper.report(["save", this.socket, imageDir], this.#reportFile, SNAPSHOT_DEADLINE_MS);
+    await this.#keeper.report(["save", this.socket, imageDir], this.#reportFile, snapshotDeadlineMs);
   }
 
   /** Writes the record to the tmpfs, so that the next start of the service finds the unit. */
@@ -260,7 +262,7 @@ export class Unit {
   async unblock(): Promise<void> {
     await this.freeze(false).catch(() => undefined);
     const args = ["resume", this.socket, this.#pausedMarker];
-    await this.#keeper.report(args, this.#reportFile, RESUME_DEADLINE_MS);
+    await this.#keeper.report(args, this.#reportFile, resumeDeadlineMs);
   }
 
   async attachDisk(image: string): Promise<void> {
@@ -325,12 +327,12 @@ export class Unit {
     const keep = (what: string, deadlineMs: number): Promise<string> =>
       this.#keeper.report([what, this.socket, this.#pausedMarker], join(this.#dir, "held"), deadlineMs);
     try {
-      await keep("pause", PAUSE_DEADLINE_MS);
+      await keep("pause", pauseDeadlineMs);
       const sentry = new SentryControl(this.socket, this.record.name);
       return await act(sentry).finally(() => sentry.close());
     } finally {
       // Also after a pause that timed out: it may have taken effect since.
-      await keep("resume", RESUME_DEADLINE_MS).finally(() => {
+      await keep("resume", resumeDeadlineMs).finally(() => {
         this.#taking -= 1;
         this.#held = undefined;
         over.resolve();
@@ -348,7 +350,7 @@ export class Unit {
     await this.#held;
     this.#taking += 1;
     try {
-      return await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
+      return await this.#keeper.report(args, this.#reportFile, snapshotDeadlineMs);
     } finally {
       this.#taking -= 1;
     }
@@ -387,7 +389,7 @@ export class Unit {
 
   /** Whether its process was ended from outside: out of memory, or by SIGKILL. */
   async wasKilled(): Promise<boolean> {
-    return (await this.cgroup.outOfMemory()) || signalOf((await this.#endStatus()) ?? 0) === SIGKILL;
+    return (await this.cgroup.outOfMemory()) || signalOf((await this.#endStatus()) ?? 0) === sigkill;
   }
 
   /** Wait status as in wait(2). Undefined: it has not ended, or its keeper did not see the end. */
@@ -455,9 +457,9 @@ const pauseMsOf = (report: string): number => (JSON.parse(report) as { pauseUs: 
 
 /** Waits for the keeper, which ends by itself once the machine's processes are reaped; kills it if it does not. */
 async function ended(keeper: ProcessIdentity): Promise<void> {
-  for (let i = 0; i < KEEPER_END_TRIES; i += 1) {
+  for (let i = 0; i < keeperEndTries; i += 1) {
     if (!(await isAlive(keeper))) return;
-    await new Promise((resolve) => setTimeout(resolve, KEEPER_END_PAUSE_MS));
+    await new Promise((resolve) => setTimeout(resolve, keeperEndPauseMs));
   }
   process.kill(keeper.pid, "SIGKILL");
 }

@@ -1,7 +1,9 @@
-// Makes, finds and destroys the units of one driver. machine-units.ts keeps which unit belongs to which machine.
-//
-// Owns <runDir>/units and <runDir>/slots. Survives a crash: each unit's directory has its record, which is trusted only if the
-// process with that pid and start time lives.
+/**
+ * Makes, finds and destroys the units of one driver. machine-units.ts keeps which unit belongs to which machine.
+ *
+ * Owns <runDir>/units and <runDir>/slots. Survives a crash: each unit's directory has its record, which is trusted only if the
+ * process with that pid and start time lives.
+ */
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { eachLimited, step } from "@cloche/base";

@@ -1,5 +1,7 @@
-// The command line of QEMU, which defines a machine's hardware. A snapshot fits only the same hardware, so everything here is
-// part of a platform's key (platform.ts). All paths are inside the jail (native/vm/vm-launch.c), equal in every machine.
+/**
+ * The command line of QEMU, which defines a machine's hardware. A snapshot fits only the same hardware, so everything here is
+ * part of a platform's key (platform.ts). All paths are inside the jail (native/vm/vm-launch.c), equal in every machine.
+ */
 import { guestNetwork, type VmArch } from "@cloche/artifacts";
 
 export type Accelerator = "kvm" | "tcg";
@@ -28,17 +30,17 @@ export const vmFiles = {
   log: "qemu.log",
 } as const;
 
-const INCOMING_FD = 3;
-const TAP_FD = 4;
-const QMP_FD = 5;
+const incomingFd = 3;
+const tapFd = 4;
+const qmpFd = 5;
 /** Bytes kept of the serial line: the last output of the guest's kernel. A power of two. */
-const CONSOLE_BYTES = 65_536;
-const TRANSLATION_CACHE_MB = 128;
+const consoleBytes = 65_536;
+const translationCacheMb = 128;
 
 /** Names within QEMU. */
 export const vmNodes = { disk: "disk", console: "console" } as const;
 /** The device of the user's disk. */
-export const GUEST_DISK_DEVICE = "vdb";
+export const guestDiskDevice = "vdb";
 
 /** The user's disks of one QEMU, counted from 1: each swap has a new file name and block node. */
 export function diskOf(number: number): { readonly file: string; readonly node: string } {
@@ -62,7 +64,7 @@ export function qemuCommandLine(options: CommandLineOptions): string[] {
 }
 
 function hardware({ arch, accelerator, shape, start, readOnlyMemory }: CommandLineOptions): string[] {
-  const accel = accelerator === "kvm" ? "kvm" : `tcg,thread=multi,tb-size=${TRANSLATION_CACHE_MB}`;
+  const accel = accelerator === "kvm" ? "kvm" : `tcg,thread=multi,tb-size=${translationCacheMb}`;
   const memory =
     start === "boot"
       ? `mem-path=/vm/${vmFiles.memory},share=on`
@@ -87,7 +89,7 @@ function hardware({ arch, accelerator, shape, start, readOnlyMemory }: CommandLi
     ["-device", "vmgenid,guid=auto,id=generation"],
     [
       "-chardev",
-      `ringbuf,id=${vmNodes.console},size=${CONSOLE_BYTES}`,
+      `ringbuf,id=${vmNodes.console},size=${consoleBytes}`,
       "-serial",
       `chardev:${vmNodes.console}`,
     ],
@@ -99,12 +101,12 @@ function hardware({ arch, accelerator, shape, start, readOnlyMemory }: CommandLi
     // Report errors to the guest: a full pool must not pause the machine silently.
     [
       "-device",
-      `virtio-blk-${virtio},drive=${vmNodes.disk},id=${GUEST_DISK_DEVICE},werror=report,rerror=report`,
+      `virtio-blk-${virtio},drive=${vmNodes.disk},id=${guestDiskDevice},werror=report,rerror=report`,
     ],
-    ["-netdev", `tap,id=net,fd=${TAP_FD}`],
+    ["-netdev", `tap,id=net,fd=${tapFd}`],
     ["-device", `virtio-net-${virtio},netdev=net,id=eth0,mac=${guestNetwork.guestMac},romfile=`],
     ["-fw_cfg", `name=opt/cloche/boot,file=/vm/${vmFiles.boot}`],
-    ["-chardev", `socket,id=qmp,fd=${QMP_FD},server=on,wait=off`, "-mon", "chardev=qmp,mode=control"],
+    ["-chardev", `socket,id=qmp,fd=${qmpFd},server=on,wait=off`, "-mon", "chardev=qmp,mode=control"],
   ].flat();
 }
 
@@ -117,7 +119,7 @@ function bootOptions({ arch }: CommandLineOptions): string[] {
 
 /** No kernel and no first root: the guest has them in its memory. */
 function restoreOptions(): string[] {
-  return ["-incoming", `fd:${INCOMING_FD}`];
+  return ["-incoming", `fd:${incomingFd}`];
 }
 
 export function kernelParameters(arch: VmArch): string {
@@ -145,4 +147,4 @@ export function diskNode(fileNode: string): object {
 }
 
 /** The guest's name of the user's disk. */
-export const GUEST_BLOCK_DEVICE = `/dev/${GUEST_DISK_DEVICE}`;
+export const guestBlockDevice = `/dev/${guestDiskDevice}`;

@@ -1,7 +1,9 @@
-// Machines as QEMU virtual machines, under KVM or emulated.
-// Owns the Vm objects of this process, the templates on the pool and the health watch. vm.ts is one machine and its states.
-// The host service serialises the calls of one machine.
-// Everything except this object survives a crash of the service; `adopt` and `sweep` find it again.
+/**
+ * Machines as QEMU virtual machines, under KVM or emulated.
+ * Owns the Vm objects of this process, the templates on the pool and the health watch. vm.ts is one machine and its states.
+ * The host service serialises the calls of one machine.
+ * Everything except this object survives a crash of the service; `adopt` and `sweep` find it again.
+ */
 import { readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { type Clock, type Log, systemClock } from "@cloche/base";
@@ -22,7 +24,7 @@ import { DiskWatch, hasRoom } from "../disk-watch.ts";
 import { HealthWatch } from "../health-watch.ts";
 import type { Native } from "../../sys/native.ts";
 import type { NetworkSlots } from "../network-slots.ts";
-import { GUEST_BLOCK_DEVICE, type VmShape } from "./command-line.ts";
+import { guestBlockDevice, type VmShape } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { processMark } from "./launch.ts";
 import type { VmPlatform } from "./platform.ts";
@@ -34,7 +36,7 @@ import { removeVmCgroupRoot, vmCgroupPath, vmCgroupRoot } from "./vm-cgroup.ts";
 import { checkDiskImage } from "./vm-directory.ts";
 import { removeMachine, Vm } from "./vm.ts";
 
-const KIB = 1024;
+const kib = 1024;
 
 export interface QemuDriverOptions {
   readonly tag: string;
@@ -278,7 +280,7 @@ export class QemuDriver implements MachineDriver {
       agentHost: vm.agentHost,
       agentPort: vm.agentPort,
       bootstrapSecret: vm.record.bootstrapSecret,
-      blockDevice: GUEST_BLOCK_DEVICE,
+      blockDevice: guestBlockDevice,
     };
   }
 }
@@ -286,7 +288,7 @@ export class QemuDriver implements MachineDriver {
 /** Proportional set size: pages shared with the template and other clones count in part. */
 async function proportionalMemory(pid: number): Promise<number> {
   const text = await readFile(`/proc/${pid}/smaps_rollup`, "utf8");
-  return Number(/^Pss:\s+(\d+) kB$/m.exec(text)?.[1] ?? 0) * KIB;
+  return Number(/^Pss:\s+(\d+) kB$/m.exec(text)?.[1] ?? 0) * kib;
 }
 
 /** QEMU processes of this instance. */

@@ -1,4 +1,4 @@
-// Shared by all parts of one QEMU driver.
+/** Shared by all parts of one QEMU driver. */
 import type { Log } from "@cloche/base";
 import type { Native } from "../../sys/native.ts";
 import type { Standstill } from "../driver.ts";

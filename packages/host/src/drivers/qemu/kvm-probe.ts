@@ -1,5 +1,7 @@
-// Tests whether KVM of this host can run our guests: boots their kernel until it prints a line on its serial console. To open
-// /dev/kvm or to run a few instructions is not enough, because nested and restricted KVMs fail only later.
+/**
+ * Tests whether KVM of this host can run our guests: boots their kernel until it prints a line on its serial console. To open
+ * /dev/kvm or to run a few instructions is not enough, because nested and restricted KVMs fail only later.
+ */
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,12 +11,12 @@ import { CommandError, run } from "@cloche/base/run";
 import { readJsonFile, writeDurably } from "@cloche/base";
 import type { Accelerator } from "./command-line.ts";
 
-const MARKER = "CLOCHE-GUEST-RUNS";
+const marker = "CLOCHE-GUEST-RUNS";
 /** Under real KVM the kernel boots in about one second. */
-const KVM_DEADLINE_MS = 5_000;
-const PROBE_MEMORY_MB = 256;
+const kvmDeadlineMs = 5_000;
+const probeMemoryMb = 256;
 /** A QEMU that hangs in the kernel ignores even SIGKILL: it is no longer waited for this long after its deadline. */
-const GRACE_MS = 2_000;
+const graceMs = 2_000;
 
 export interface KvmVerdict {
   readonly works: boolean;
@@ -38,7 +40,7 @@ export async function probeKvm(
     | undefined;
   if (known && JSON.stringify(known.subject) === JSON.stringify(subject)) return known.verdict;
   const verdict = existsSync(device)
-    ? await bootOnce(arch, kernel, "kvm", KVM_DEADLINE_MS)
+    ? await bootOnce(arch, kernel, "kvm", kvmDeadlineMs)
     : { works: false, why: `this host has no ${device}` };
   await writeDurably(memory, JSON.stringify({ subject, verdict }));
   return verdict;
@@ -54,19 +56,19 @@ export async function bootOnce(
   const dir = await mkdtemp(join(tmpdir(), "cloche-vm-probe-"));
   try {
     const root = join(dir, "root.cpio");
-    await writeFile(root, await probeRoot(kernel, arch.console, MARKER));
+    await writeFile(root, await probeRoot(kernel, arch.console, marker));
     const options = [
       ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"],
       ["-machine", [arch.machine, ...arch.machineOptions].join(",")],
-      ["-accel", accelerator, "-cpu", arch.cpu[accelerator], "-m", `${PROBE_MEMORY_MB}M`],
+      ["-accel", accelerator, "-cpu", arch.cpu[accelerator], "-m", `${probeMemoryMb}M`],
       ["-kernel", kernel.kernel, "-initrd", root],
       ["-append", `console=${arch.console} quiet panic=-1`],
     ].flat();
     const { stdout } = await within(
-      deadlineMs + GRACE_MS,
+      deadlineMs + graceMs,
       run([arch.qemuProgram, ...options], { deadlineMs }),
     );
-    if (stdout.includes(MARKER)) return { works: true };
+    if (stdout.includes(marker)) return { works: true };
     return { works: false, why: `the kernel did not reach its first process: ${stdout.slice(-300).trim()}` };
   } catch (error) {
     if (!(error instanceof CommandError || error instanceof Hangs)) throw error;

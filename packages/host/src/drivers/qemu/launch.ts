@@ -1,4 +1,4 @@
-// Starts QEMU in its jail (native/vm/vm-launch.c). The process is not our child and outlives the service.
+/** Starts QEMU in its jail (native/vm/vm-launch.c). The process is not our child and outlives the service. */
 import { guestNetwork } from "@cloche/artifacts";
 import { run } from "@cloche/base/run";
 import { identify, type ProcessIdentity } from "../process-identity.ts";

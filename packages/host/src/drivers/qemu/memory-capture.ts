@@ -1,13 +1,15 @@
-// Copies a machine's changed memory into a clone of its base memory (native/vm/vm-pages.c). Three steps keep the pause short:
-// prepare, copy while the machine is paused, write afterwards.
+/**
+ * Copies a machine's changed memory into a clone of its base memory (native/vm/vm-pages.c). Three steps keep the pause short:
+ * prepare, copy while the machine is paused, write afterwards.
+ */
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { ClocheError } from "@cloche/protocol";
 
-const EXIT_NO_ROOM = 75;
+const exitNoRoom = 75;
 /** Up to this much changed memory is copied to a buffer; the rest is written to disk during the pause. */
-const BUFFER_LIMIT_MB = 1_024;
+const bufferLimitMb = 1_024;
 
 export interface CaptureRequest {
   readonly program: string;
@@ -26,7 +28,7 @@ export class MemoryCapture {
   #stderr = "";
 
   private constructor(request: CaptureRequest) {
-    const args = [String(request.pid), String(request.inode), request.output, String(BUFFER_LIMIT_MB)];
+    const args = [String(request.pid), String(request.inode), request.output, String(bufferLimitMb)];
     this.#child = spawn(request.program, args, { stdio: ["pipe", "pipe", "pipe"] });
     this.#child.stdin.on("error", () => undefined); // Its exit code tells the failure.
     this.#child.stderr.on("data", (chunk: Buffer) => {
@@ -78,7 +80,7 @@ export class MemoryCapture {
     this.#child.stdin.end();
     const code = await this.#ended;
     const cause = new Error(`vm-pages ended with ${code}: ${this.#stderr.trim()}`);
-    if (code === EXIT_NO_ROOM)
+    if (code === exitNoRoom)
       return new ClocheError(
         "resource_exhausted",
         "no room on the host's disk for the memory of the machine; delete sandboxes or checkpoints and try again",

@@ -1,5 +1,7 @@
-// The parts of this host's virtual machines: QEMU, accelerator, kernel, first root, system image, native programs. Their keys
-// decide which snapshots and templates fit. Built or found once at start; never changes while the driver runs.
+/**
+ * The parts of this host's virtual machines: QEMU, accelerator, kernel, first root, system image, native programs. Their keys
+ * decide which snapshots and templates fit. Built or found once at start; never changes while the driver runs.
+ */
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -25,9 +27,9 @@ import { type Accelerator, qemuCommandLine, type VmShape } from "./command-line.
 import { type KvmVerdict, probeKvm } from "./kvm-probe.ts";
 
 /** Raise when the layout of snapshot directories changes. */
-const SNAPSHOT_FORMAT = 1;
-const KEY_CHARS = 16;
-const FIRST_QEMU_WITH_READ_ONLY_MEMORY = 9;
+const snapshotFormat = 1;
+const keyChars = 16;
+const firstQemuWithReadOnlyMemory = 9;
 
 export interface VmPlatform {
   readonly arch: VmArch;
@@ -78,7 +80,7 @@ export async function obtainVmPlatform(options: VmPlatformOptions): Promise<VmPl
     accelerator,
     emulatedBecause: kvm.works ? undefined : "why" in kvm ? kvm.why : "emulation was asked for",
     qemuVersion,
-    readOnlyMemory: Number.parseInt(qemuVersion, 10) >= FIRST_QEMU_WITH_READ_ONLY_MEMORY,
+    readOnlyMemory: Number.parseInt(qemuVersion, 10) >= firstQemuWithReadOnlyMemory,
     hostCpu: accelerator === "kvm" ? await hostCpu() : "",
     kernel,
     firstRoot: await obtainVmFirstRoot(cache, kernel, progress),
@@ -104,7 +106,7 @@ async function obtainQemu(
 export function hardwareKey(platform: VmPlatform, shape: VmShape): string {
   const { arch, accelerator, readOnlyMemory, qemuVersion, hostCpu } = platform;
   const commandLine = qemuCommandLine({ arch, accelerator, shape, start: "restore", readOnlyMemory });
-  return hash(SNAPSHOT_FORMAT, qemuVersion, hostCpu, commandLine, guestNetwork);
+  return hash(snapshotFormat, qemuVersion, hostCpu, commandLine, guestNetwork);
 }
 
 /** Names a template, by its hardware and all parts that it booted with. */
@@ -115,7 +117,7 @@ export function templateKey(platform: VmPlatform, shape: VmShape): string {
 }
 
 function hash(...parts: unknown[]): string {
-  return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, KEY_CHARS);
+  return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, keyChars);
 }
 
 async function readQemuVersion(arch: VmArch): Promise<string> {

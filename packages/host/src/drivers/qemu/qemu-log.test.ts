@@ -5,7 +5,7 @@ import { expect, it, onTestFinished } from "vitest";
 import { vmFiles } from "./command-line.ts";
 import { QemuLog } from "./qemu-log.ts";
 
-const MIB = 1024 * 1024;
+const bytesPerMib = 1024 * 1024;
 
 async function emptyDirectory(): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), "qemu-log-"));
@@ -20,7 +20,7 @@ it("begins anew beyond its bound, and is left alone below it", async () => {
   await appendFile(join(dir, vmFiles.log), "virtio: bogus descriptor\n");
   await log.shorten();
   expect((await stat(join(dir, vmFiles.log))).size).toBe(25);
-  await appendFile(join(dir, vmFiles.log), Buffer.alloc(MIB));
+  await appendFile(join(dir, vmFiles.log), Buffer.alloc(bytesPerMib));
   await log.shorten();
   expect((await stat(join(dir, vmFiles.log))).size).toBe(0);
 });
@@ -31,7 +31,7 @@ it("shows its end, however long it is", async () => {
   expect(await log.tail()).toBe("");
   await appendFile(join(dir, vmFiles.log), "short");
   expect(await log.tail()).toBe("short");
-  await appendFile(join(dir, vmFiles.log), `${"x".repeat(MIB)}load of migration failed`);
+  await appendFile(join(dir, vmFiles.log), `${"x".repeat(bytesPerMib)}load of migration failed`);
   expect(await log.tail()).toMatch(/^x+load of migration failed$/);
   expect(await log.tail()).toHaveLength(4_096);
 });

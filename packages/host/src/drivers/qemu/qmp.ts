@@ -1,23 +1,25 @@
-// Client of QEMU's machine protocol (QMP): JSON lines over a unix socket. One connection, commands answered in order.
-//
-//   connecting ──greeting, qmp_capabilities──▶ ready ──socket closes──▶ closed (commands under way fail)
-//
-// A guest may have taken over its QEMU, so everything that QEMU sends is bounded and checked.
+/**
+ * Client of QEMU's machine protocol (QMP): JSON lines over a unix socket. One connection, commands answered in order.
+ *
+ *   connecting ──greeting, qmp_capabilities──▶ ready ──socket closes──▶ closed (commands under way fail)
+ *
+ * A guest may have taken over its QEMU, so everything that QEMU sends is bounded and checked.
+ */
 import { closeSync, openSync, constants } from "node:fs";
 import { connect, type Socket } from "node:net";
 import { asBuffer, PieceRate } from "@cloche/base";
 import { GatheredBytes } from "@cloche/protocol";
 
 /** The longest is the console's ring, whose 64 KiB may all be escaped. */
-const MAX_LINE_BYTES = 1024 * 1024;
+const maxLineBytes = 1024 * 1024;
 /** Lines, reads and KiB in a millisecond, for which the reading of one machine waits: a guest can cause events without end. */
-const READ_PER_MS = 10;
-const PIECE_BYTES = 1_024;
-const NEWLINE = 10;
+const readPerMs = 10;
+const pieceBytes = 1_024;
+const newline = 10;
 /** Characters of QEMU's reason for a refusal. */
-const DESCRIPTION_MAX = 1_000;
-const CONNECT_TIMEOUT_MS = 5_000;
-const COMMAND_TIMEOUT_MS = 10_000;
+const descriptionMax = 1_000;
+const connectTimeoutMs = 5_000;
+const commandTimeoutMs = 10_000;
 
 /** The commands in use, with their arguments and results. */
 export interface QmpCommands {
@@ -71,7 +73,7 @@ export class QmpClient {
   readonly #closed = Promise.withResolvers<void>();
   readonly #greeting = Promise.withResolvers<void>();
   readonly #rest = new GatheredBytes();
-  readonly #rate = new PieceRate(READ_PER_MS);
+  readonly #rate = new PieceRate(readPerMs);
   #nextId = 1;
   #isClosed = false;
 
@@ -89,8 +91,8 @@ export class QmpClient {
     try {
       const client = new QmpClient(connect(`/proc/self/fd/${descriptor}/${socketName}`));
       try {
-        await within(client.#greeting.promise, CONNECT_TIMEOUT_MS, "QEMU's greeting");
-        await client.#send("qmp_capabilities", undefined, CONNECT_TIMEOUT_MS);
+        await within(client.#greeting.promise, connectTimeoutMs, "QEMU's greeting");
+        await client.#send("qmp_capabilities", undefined, connectTimeoutMs);
       } catch (error) {
         client.close();
         throw error;
@@ -113,7 +115,7 @@ export class QmpClient {
       : [QmpCommands[C]["in"], timeoutMs?: number]
   ): Promise<QmpCommands[C]["out"]> {
     const [input, timeoutMs] = typeof rest[0] === "object" ? [rest[0], rest[1]] : [undefined, rest[0]];
-    return this.#send(command, input, (timeoutMs as number | undefined) ?? COMMAND_TIMEOUT_MS);
+    return this.#send(command, input, (timeoutMs as number | undefined) ?? commandTimeoutMs);
   }
 
   onEvent(listener: (event: QmpEvent) => void): void {
@@ -137,15 +139,15 @@ export class QmpClient {
   #take(bytes: Buffer): void {
     let lines = 0;
     let from = 0;
-    for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE, from)) {
+    for (let end = bytes.indexOf(newline); end >= 0; end = bytes.indexOf(newline, from)) {
       this.#rest.push(bytes.subarray(from, end));
       from = end + 1;
       lines += 1;
       if (!this.#line(asBuffer(this.#rest.take()).toString("utf8"))) return this.close();
     }
     this.#rest.push(bytes.subarray(from));
-    if (this.#rest.length > MAX_LINE_BYTES) return this.close();
-    this.#rate.spend(1 + lines + bytes.length / PIECE_BYTES);
+    if (this.#rest.length > maxLineBytes) return this.close();
+    this.#rate.spend(1 + lines + bytes.length / pieceBytes);
     if (!this.#rate.mayBegin(() => this.#socket.resume())) this.#socket.pause();
   }
 
@@ -171,7 +173,7 @@ export class QmpClient {
     if (!pending) return;
     this.#pending.delete(message["id"] as number);
     const error = message["error"] as { desc?: string } | undefined;
-    if (error) pending.reject(new QmpError(pending.command, String(error.desc).slice(0, DESCRIPTION_MAX)));
+    if (error) pending.reject(new QmpError(pending.command, String(error.desc).slice(0, descriptionMax)));
     else pending.resolve(message["return"]);
   }
 

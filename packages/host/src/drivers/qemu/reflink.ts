@@ -1,4 +1,4 @@
-// Reflink clones on the pool (FICLONE), hard links, and public errors for a full pool.
+/** Reflink clones on the pool (FICLONE), hard links, and public errors for a full pool. */
 import { constants, copyFile, link, rm } from "node:fs/promises";
 import { ClocheError } from "@cloche/protocol";
 

@@ -1,12 +1,14 @@
-// The directory of a snapshot or template on the pool, complete in itself:
-//
-//   manifest.json   written last: without it there is no snapshot
-//   memory          the guest's memory, sparse; never changed again, hard-linked into every machine started from it
-//   devices         QEMU's device state
-//   system.ext4     the system image it runs on (a hard link), so that it does not depend on a newer one
-//   disk.ext4       the user's disk at the same instant (not in a template)
-//
-// Versioned apart from the release. A snapshot that does not fit or is damaged is refused with a public error before any start.
+/**
+ * The directory of a snapshot or template on the pool, complete in itself:
+ *
+ *   manifest.json   written last: without it there is no snapshot
+ *   memory          the guest's memory, sparse; never changed again, hard-linked into every machine started from it
+ *   devices         QEMU's device state
+ *   system.ext4     the system image it runs on (a hard link), so that it does not depend on a newer one
+ *   disk.ext4       the user's disk at the same instant (not in a template)
+ *
+ * Versioned apart from the release. A snapshot that does not fit or is damaged is refused with a public error before any start.
+ */
 import { createHash } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -16,11 +18,11 @@ import { requirePlainFiles } from "../plain-files.ts";
 import type { VmShape } from "./command-line.ts";
 import { hardwareKey, type VmPlatform } from "./platform.ts";
 
-const MAGIC = "cloche-vm-snapshot";
-const VERSION = 1;
-const MAX_MANIFEST_BYTES = 65_536;
-const MAX_DEVICES_BYTES = 64 * 1024 * 1024;
-const MIB = 1024 * 1024;
+const magicText = "cloche-vm-snapshot";
+const currentVersion = 1;
+const maxManifestBytes = 65_536;
+const maxDevicesBytes = 64 * 1024 * 1024;
+const bytesPerMib = 1024 * 1024;
 
 export interface SnapshotManifest {
   readonly magic: string;
@@ -58,8 +60,8 @@ export async function sealSnapshot(
   },
 ): Promise<void> {
   const manifest: SnapshotManifest = {
-    magic: MAGIC,
-    version: VERSION,
+    magic: magicText,
+    version: currentVersion,
     hardwareKey: hardwareKey(platform, facts.shape),
     qemuVersion: platform.qemuVersion,
     accelerator: platform.accelerator,
@@ -73,9 +75,9 @@ export async function sealSnapshot(
 /** The manifest of a snapshot that fits this host's hardware; throws ImageMismatchError for any other. Needs no other file. */
 export async function fittingManifest(dir: string, platform: VmPlatform): Promise<SnapshotManifest> {
   const manifest = await readManifest(dir);
-  if (manifest.version !== VERSION)
+  if (manifest.version !== currentVersion)
     throw new ImageMismatchError(
-      `the memory snapshot has format ${manifest.version}, this release reads ${VERSION}`,
+      `the memory snapshot has format ${manifest.version}, this release reads ${currentVersion}`,
     );
   if (manifest.hardwareKey !== hardwareKey(platform, manifest.shape)) throw doesNotFit(manifest, platform);
   return manifest;
@@ -86,11 +88,11 @@ export async function openSnapshot(dir: string, platform: VmPlatform): Promise<S
   const manifest = await fittingManifest(dir, platform);
   const paths = snapshotPaths(dir);
   const memory = await stat(paths.memory).catch(() => undefined);
-  if (memory?.size !== manifest.shape.memoryMb * MIB) throw damaged("its memory is incomplete");
+  if (memory?.size !== manifest.shape.memoryMb * bytesPerMib) throw damaged("its memory is incomplete");
   const devices = await stat(paths.devices).catch(() => undefined);
   if (
     !devices ||
-    devices.size > MAX_DEVICES_BYTES ||
+    devices.size > maxDevicesBytes ||
     (await sha256Of(paths.devices)) !== manifest.devicesSha256
   )
     throw damaged("its device state is not what was written");
@@ -103,7 +105,7 @@ async function readManifest(dir: string): Promise<SnapshotManifest> {
   const { manifest: path } = snapshotPaths(dir);
   const size = (await stat(path).catch(() => undefined))?.size;
   if (size === undefined) throw damaged("it was never finished");
-  if (size > MAX_MANIFEST_BYTES) throw damaged("its description is too long");
+  if (size > maxManifestBytes) throw damaged("its description is too long");
   let parsed: SnapshotManifest | null;
   try {
     parsed = JSON.parse(await readFile(path, "utf8")) as SnapshotManifest | null;
@@ -111,7 +113,7 @@ async function readManifest(dir: string): Promise<SnapshotManifest> {
     throw damaged("its description cannot be read", error);
   }
   const { vcpus, memoryMb } = parsed?.shape ?? {};
-  if (parsed?.magic !== MAGIC || !Number.isInteger(vcpus) || !Number.isInteger(memoryMb))
+  if (parsed?.magic !== magicText || !Number.isInteger(vcpus) || !Number.isInteger(memoryMb))
     throw damaged("its description is not one of ours");
   return parsed;
 }

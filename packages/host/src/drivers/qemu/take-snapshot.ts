@@ -1,5 +1,7 @@
-// Saves memory and disk of a running machine at one instant. Slow steps are done before the pause (sync guest and host disks,
-// clone base memory, touch the buffer) or after it (write and sync changed pages).
+/**
+ * Saves memory and disk of a running machine at one instant. Slow steps are done before the pause (sync guest and host disks,
+ * clone base memory, touch the buffer) or after it (write and sync changed pages).
+ */
 import { chmod, chown, copyFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { CleanupStack, syncDirectory, syncFile } from "@cloche/base";

@@ -1,23 +1,20 @@
-// Connects a machine's network slot with its guest: a tap with fixed addresses and address translation, made inside the slot's
-// network namespace. Outside, the machine has the slot's address; inside, every guest has the same address.
-//
-//   host ──▶ eth0 (slot address : agent port) ──DNAT──▶ tap0 ──▶ guest          guest ──▶ tap0 ──masquerade──▶ eth0
-//
-// Nothing here outlives the namespace, which network/ makes and removes.
+/**
+ * Connects a machine's network slot with its guest: a tap with fixed addresses and address translation, made inside the slot's
+ * network namespace. Outside, the machine has the slot's address; inside, every guest has the same address.
+ *
+ *   host ──▶ eth0 (slot address : agent port) ──DNAT──▶ tap0 ──▶ guest          guest ──▶ tap0 ──masquerade──▶ eth0
+ *
+ * Nothing here outlives the namespace, which network/ makes and removes.
+ */
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { guestNetwork } from "@cloche/artifacts";
-import {
-  CONNECTIONS_KEPT,
-  CONNECTIONS_PER_SLOT_MAX,
-  OPENED_BURST,
-  OPENED_PER_SECOND,
-} from "../../network/rules.ts";
+import { connectionsKept, connectionsPerSlotMax, openedBurst, openedPerSecond } from "../../network/rules.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import type { VmEnvironment } from "./environment.ts";
 
 /** Of the router's bounds. The router is the first to refuse, with an answer; here packets are dropped. */
-const SHARE = 2;
+const share = 2;
 
 /** Repeatable: the slot may already have a tap. `dir`: the machine's directory, for error output. */
 export async function prepareTap(
@@ -68,15 +65,15 @@ function rules(agentPort: number): string {
   return `table ip cloche_vm
 delete table ip cloche_vm
 table ip cloche_vm {
-  ct timeout of_guest { ${CONNECTIONS_KEPT} }
+  ct timeout of_guest { ${connectionsKept} }
   chain opening {
     type filter hook prerouting priority mangle
     iifname "${tap}" ip saddr != ${guestAddress} drop
     iifname "${tap}" ct state new ct status & confirmed == 0 jump counted
   }
   chain counted {
-    limit rate over ${SHARE * OPENED_PER_SECOND}/second burst ${SHARE * OPENED_BURST} packets drop
-    ct count over ${SHARE * CONNECTIONS_PER_SLOT_MAX} drop
+    limit rate over ${share * openedPerSecond}/second burst ${share * openedBurst} packets drop
+    ct count over ${share * connectionsPerSlotMax} drop
     meta l4proto tcp ct timeout set "of_guest"
   }
   chain arriving {

@@ -1,15 +1,17 @@
-// Templates: snapshots of machines that were booted once until the agent listened. New machines are started from them.
-// Owns <pool>/vm-templates: <key>/ (a snapshot without a disk, see snapshot-files.ts) and building-*/.
-//
-//   wanted ──boot cold──▶ booted ──warm, pause, save──▶ sealed ──▶ started from, as often as wanted
-//
-// The key covers all inputs, so that an update of QEMU, kernel or agent makes new templates. The next start removes the old ones
-// (machines that run from them keep the files by their own hard links).
-// Sealed templates survive a crash. The next start removes a half-built one.
+/**
+ * Templates: snapshots of machines that were booted once until the agent listened. New machines are started from them.
+ * Owns <pool>/vm-templates: <key>/ (a snapshot without a disk, see snapshot-files.ts) and building-*.
+ *
+ *   wanted ──boot cold──▶ booted ──warm, pause, save──▶ sealed ──▶ started from, as often as wanted
+ *
+ * The key covers all inputs, so that an update of QEMU, kernel or agent makes new templates. The next start removes the old ones
+ * (machines that run from them keep the files by their own hard links).
+ * Sealed templates survive a crash. The next start removes a half-built one.
+ */
 import { randomBytes, createHash } from "node:crypto";
 import { chmod, chown, copyFile, mkdir, readdir, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { LISTEN_FD } from "@cloche/artifacts";
+import { listenerFd } from "@cloche/artifacts";
 import { channelKeyOf, CleanupStack, syncFile } from "@cloche/base";
 import { askAgent } from "../../agent-calls/agent-answer.ts";
 import { vmFiles, type VmShape } from "./command-line.ts";
@@ -19,11 +21,11 @@ import { openSnapshot, sealSnapshot, type SnapshotManifest, snapshotPaths } from
 import { Vm } from "./vm.ts";
 
 /** The largest disk that a sandbox can have, so that no real disk is larger than the one the template's guest has seen. */
-const PLACEHOLDER_DISK_BYTES = 1_048_576 * 1024 * 1024;
+const placeholderDiskBytes = 1_048_576 * 1024 * 1024;
 /** Requests before the snapshot, so that every machine has their code loaded and compiled from the start. */
-const WARMING_REQUESTS = 20;
-const SETTLE_MS = 500;
-const BUILDING = "building-";
+const warmingRequests = 20;
+const settleMs = 500;
+const buildingPrefix = "building-";
 
 export interface VmTemplate {
   readonly dir: string;
@@ -45,8 +47,8 @@ export class VmTemplates {
   async clean(): Promise<void> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
     for (const name of await readdir(this.#dir)) {
-      if (this.#ready.has(name.replace(BUILDING, ""))) continue;
-      const current = !name.startsWith(BUILDING) && (await this.#isCurrent(name));
+      if (this.#ready.has(name.replace(buildingPrefix, ""))) continue;
+      const current = !name.startsWith(buildingPrefix) && (await this.#isCurrent(name));
       if (!current) await rm(join(this.#dir, name), { recursive: true, force: true });
     }
   }
@@ -110,14 +112,14 @@ export class VmTemplates {
   #build(key: string, shape: VmShape): Promise<void> {
     const environment = this.#environment;
     return CleanupStack.guard(async (stack) => {
-      const building = join(this.#dir, `${BUILDING}${key}`);
+      const building = join(this.#dir, `${buildingPrefix}${key}`);
       await rm(building, { recursive: true, force: true });
       const target = join(building, "template");
       await mkdir(target, { recursive: true, mode: 0o700 });
       stack.push("half-built template", () => rm(building, { recursive: true, force: true }));
       const diskImage = join(building, "placeholder.ext4");
       await writeFile(diskImage, "");
-      await truncate(diskImage, PLACEHOLDER_DISK_BYTES);
+      await truncate(diskImage, placeholderDiskBytes);
 
       const bootstrapSecret = randomBytes(32).toString("base64url");
       const files = { id: templateMachineId(key), dir: building, diskImage };
@@ -128,16 +130,16 @@ export class VmTemplates {
         bootConfig: bootConfig(environment.agentPort, bootstrapSecret),
       });
       stack.push("machine of the template", () => vm.remove());
-      for (let i = 0; i < WARMING_REQUESTS; i += 1)
+      for (let i = 0; i < warmingRequests; i += 1)
         await askAgent(vm.agentHost, environment.agentPort, bootstrapSecret, environment.bootTimeoutMs);
-      await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+      await new Promise((resolve) => setTimeout(resolve, settleMs));
       await vm.pause();
       await vm.saveDevices();
       await this.#collect(vm, target);
       await sealSnapshot(target, environment.platform, {
         shape,
         bootedFrom: bootedFrom(environment.platform),
-        diskBytes: PLACEHOLDER_DISK_BYTES,
+        diskBytes: placeholderDiskBytes,
         createdAt: new Date().toISOString(),
         bootstrapSecret,
         agentPort: environment.agentPort,
@@ -168,7 +170,7 @@ function bootConfig(port: number, bootstrapSecret: string): object {
   const bootstrapChannelKey = channelKeyOf(bootstrapSecret).toString("hex");
   return {
     port,
-    listenFd: LISTEN_FD,
+    listenFd: listenerFd,
     diskPath: "/mnt/disk",
     userNamespace: true,
     bootstrapControlSecretSha256,

@@ -1,4 +1,6 @@
-// A virtual machine's cgroup, on both hierarchies. It is made before QEMU starts; QEMU's launcher joins it.
+/**
+ * A virtual machine's cgroup, on both hierarchies. It is made before QEMU starts; QEMU's launcher joins it.
+ */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import {
@@ -12,12 +14,12 @@ import {
 } from "../cgroup.ts";
 import type { VmShape } from "./command-line.ts";
 
-const MOUNT = "/sys/fs/cgroup";
-const CONTROLLERS_V1 = ["cpu", "cpuacct", "memory", "pids", "freezer"];
+const mount = "/sys/fs/cgroup";
+const controllersV1 = ["cpu", "cpuacct", "memory", "pids", "freezer"];
 /** QEMU's memory beside the guest's: its own, the translation cache under emulation, buffers of disk and network. */
-const OVERHEAD_MB = 320;
+const overheadMb = 320;
 /** Threads: one for each processor, one for the main loop, up to 64 for the disk. */
-const THREADS = 96;
+const threads = 96;
 
 /** Separate from other runtimes' groups, so that each driver's sweep sees only its own. */
 export const vmCgroupRoot = (tag: string): string => `/cloche-${tag}-vm`;
@@ -30,7 +32,7 @@ export async function removeVmCgroupRoot(tag: string): Promise<void> {
 }
 
 export function vmLimits(shape: VmShape, cpus: number): CgroupLimits {
-  return { cpus, memoryBytes: mibToBytes(shape.memoryMb + OVERHEAD_MB), pids: THREADS + shape.vcpus };
+  return { cpus, memoryBytes: mibToBytes(shape.memoryMb + overheadMb), pids: threads + shape.vcpus };
 }
 
 /** Makes the cgroup. Answers the files through which a process joins it. Repeatable. */
@@ -38,7 +40,7 @@ export async function makeVmCgroup(tag: string, id: string, limits: CgroupLimits
   const path = vmCgroupPath(tag, id);
   await prepareParent(vmCgroupRoot(tag));
   const directories =
-    cgroupVersion() === 2 ? [join(MOUNT, path)] : CONTROLLERS_V1.map((name) => join(MOUNT, name, path));
+    cgroupVersion() === 2 ? [join(mount, path)] : controllersV1.map((name) => join(mount, name, path));
   for (const directory of directories) await mkdir(directory, { recursive: true });
   await new Cgroup(path).limit(limits);
   return directories.map((directory) => join(directory, "cgroup.procs"));

@@ -1,5 +1,7 @@
-// Fills the directory that a machine's QEMU sees as /vm (names in command-line.ts). A snapshot's memory and system image are
-// hard-linked, so that all machines started from it share them.
+/**
+ * Fills the directory that a machine's QEMU sees as /vm (names in command-line.ts). A snapshot's memory and system image are
+ * hard-linked, so that all machines started from it share them.
+ */
 import { chmod, chown, copyFile, mkdir, open, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
@@ -10,9 +12,9 @@ import { hardLink } from "./reflink.ts";
 import { snapshotPaths } from "./snapshot-files.ts";
 import { removeVmFiles, vmDirectory, type VmRecord } from "./vm-record.ts";
 
-const MIB = 1024 * 1024;
-const EXT4_MAGIC_AT = 1_024 + 56;
-const EXT4_MAGIC = 0xef53;
+const bytesPerMib = 1024 * 1024;
+const ext4MagicAt = 1_024 + 56;
+const ext4Magic = 0xef53;
 
 /**
  * Refuses an image without the magic number of ext4 in its superblock. Checks nothing else, because the host does not read data
@@ -21,8 +23,8 @@ const EXT4_MAGIC = 0xef53;
 export async function checkDiskImage(image: string): Promise<void> {
   const handle = await open(image, "r");
   try {
-    const { buffer, bytesRead } = await handle.read(Buffer.alloc(2), 0, 2, EXT4_MAGIC_AT);
-    if (bytesRead === 2 && buffer.readUInt16LE() === EXT4_MAGIC) return;
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(2), 0, 2, ext4MagicAt);
+    if (bytesRead === 2 && buffer.readUInt16LE() === ext4Magic) return;
   } finally {
     await handle.close();
   }
@@ -59,7 +61,7 @@ export async function fillVmDirectory(
   await copyFile(systemImage.path, at(vmFiles.system));
   for (const name of [vmFiles.kernel, vmFiles.firstRoot, vmFiles.system]) await chmod(at(name), 0o444);
   await writeFile(at(vmFiles.memory), "", { mode: 0o600 });
-  await truncate(at(vmFiles.memory), record.shape.memoryMb * MIB);
+  await truncate(at(vmFiles.memory), record.shape.memoryMb * bytesPerMib);
   await chown(at(vmFiles.memory), record.uid, record.uid);
 }
 

@@ -1,4 +1,4 @@
-// The record of one virtual machine, <dir>/vm.json: enough to find the machine again and to remove it.
+/** The record of one virtual machine, <dir>/vm.json: enough to find the machine again and to remove it. */
 import { createHash } from "node:crypto";
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -27,12 +27,12 @@ export interface VmRecord {
   disks: number;
 }
 
-const FIRST_UID = 0x60000000;
-const UIDS = 0x01000000;
+const firstUid = 0x60000000;
+const uids = 0x01000000;
 
 /** A user id for each machine, always the same. No account of the host uses this range. */
 export function vmUid(id: string): number {
-  return FIRST_UID + (createHash("sha256").update(id).digest().readUInt32BE(0) % UIDS);
+  return firstUid + (createHash("sha256").update(id).digest().readUInt32BE(0) % uids);
 }
 
 /** The machine's directory that its QEMU sees as /vm. */

@@ -1,4 +1,6 @@
-// Detection of ended and hanging machines when QEMU misbehaves: it keeps its connection, or does not resume.
+/**
+ * Detection of ended and hanging machines when QEMU misbehaves: it keeps its connection, or does not resume.
+ */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -8,7 +10,7 @@ import { afterEach, beforeEach, expect, it, onTestFinished, vi } from "vitest";
 import { answered, type Answering, fakeQemu, refused } from "../../testing/fake-qemu.ts";
 import { Cgroup } from "../cgroup.ts";
 import { identify } from "../process-identity.ts";
-import { diskOf, GUEST_DISK_DEVICE, vmFiles } from "./command-line.ts";
+import { diskOf, guestDiskDevice, vmFiles } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { Vm } from "./vm.ts";
 import { hostBootId, saveVmRecord, vmDirectory } from "./vm-record.ts";
@@ -27,12 +29,12 @@ afterEach(async () => {
   await rm(dir, { recursive: true, force: true });
 });
 
-const disk = { qdev: GUEST_DISK_DEVICE, inserted: { file: `/vm/${diskOf(1).file}` } };
+const disk = { qdev: guestDiskDevice, inserted: { file: `/vm/${diskOf(1).file}` } };
 const answers: Readonly<Record<string, unknown>> = {
   "query-status": { status: "paused" },
   "query-block": [disk],
   "query-named-block-nodes": [],
-  "query-blockstats": [{ qdev: `/machine/peripheral/${GUEST_DISK_DEVICE}/virtio-backend`, stats: {} }],
+  "query-blockstats": [{ qdev: `/machine/peripheral/${guestDiskDevice}/virtio-backend`, stats: {} }],
 };
 const obedient: Answering = (command) => answered(command, answers[command.execute] ?? {});
 
@@ -110,7 +112,7 @@ it("whose disk could not be written while no service listened is noticed by the 
   const stats = (writes: number) => [
     { qdev: "/machine/peripheral/vda/virtio-backend", stats: { failed_wr_operations: 1 } },
     {
-      qdev: `/machine/peripheral/${GUEST_DISK_DEVICE}/virtio-backend`,
+      qdev: `/machine/peripheral/${guestDiskDevice}/virtio-backend`,
       stats: { failed_wr_operations: writes },
     },
   ];

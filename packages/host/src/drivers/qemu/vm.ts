@@ -1,13 +1,15 @@
-// One virtual machine: its QEMU process, its directory, its connection to QEMU, its cgroup and network slot.
-// Owns <dir>/vm/ (QEMU sees it as /vm and may create nothing in it), <dir>/vm.json and the cgroup of its id.
-//
-//   start ──▶ running ◀──resume── paused            end: by `remove` (expected), or by itself (`ended` tells why)
-//               │  └──pause────────▲
-//               ▼
-//             ended ──remove──▶ nothing left but the disk image
-//
-// Called by the driver and by templates.ts, which serialise the calls of one machine. The process, the directory and the record
-// survive the service; `Vm.adopt` finds them again.
+/**
+ * One virtual machine: its QEMU process, its directory, its connection to QEMU, its cgroup and network slot.
+ * Owns <dir>/vm/ (QEMU sees it as /vm and may create nothing in it), <dir>/vm.json and the cgroup of its id.
+ *
+ *   start ──▶ running ◀──resume── paused            end: by `remove` (expected), or by itself (`ended` tells why)
+ *               │  └──pause────────▲
+ *               ▼
+ *             ended ──remove──▶ nothing left but the disk image
+ *
+ * Called by the driver and by templates.ts, which serialise the calls of one machine. The process, the directory and the record
+ * survive the service; `Vm.adopt` finds them again.
+ */
 import { rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
@@ -22,7 +24,7 @@ import {
   diskFileNode,
   diskNode,
   diskOf,
-  GUEST_DISK_DEVICE,
+  guestDiskDevice,
   vmFiles,
   vmNodes,
   type VmShape,
@@ -46,13 +48,13 @@ import {
   vmUid,
 } from "./vm-record.ts";
 
-const END_TRIES = 500;
-const END_PAUSE_MS = 10;
-const CONSOLE_TAIL_BYTES = 4_096;
-const REASON_MAX = 200;
-const SAVE_TIMEOUT_MS = 60_000;
+const endTries = 500;
+const endPauseMs = 10;
+const consoleTailBytes = 4_096;
+const reasonMax = 200;
+const saveTimeoutMs = 60_000;
 /** QEMU's messages for device state that it cannot load. */
-const LOAD_FAILED = /error while loading state|load of migration failed/;
+const loadFailed = /error while loading state|load of migration failed/;
 
 export interface VmStart {
   readonly shape: VmShape;
@@ -73,7 +75,7 @@ export interface VmStart {
 
 /** `qdev`: QEMU's path of a device. */
 const isGuestDisk = (qdev: string | undefined): boolean =>
-  qdev?.split("/").includes(GUEST_DISK_DEVICE) ?? false;
+  qdev?.split("/").includes(guestDiskDevice) ?? false;
 
 export class Vm {
   readonly #environment: VmEnvironment;
@@ -213,7 +215,7 @@ export class Vm {
 
   async pause(): Promise<void> {
     this.pausedByUs = true;
-    await this.#qmp.execute("stop", SAVE_TIMEOUT_MS);
+    await this.#qmp.execute("stop", saveTimeoutMs);
   }
 
   /** Harmless if the machine runs. A machine that cannot be resumed counts as hanging from here on. */
@@ -228,7 +230,7 @@ export class Vm {
     await this.#qmp.execute(
       "xen-save-devices-state",
       { filename: `/vm/${vmFiles.devices}`, live: false },
-      SAVE_TIMEOUT_MS,
+      saveTimeoutMs,
     );
   }
 
@@ -303,7 +305,7 @@ export class Vm {
   #writeFailed({ reason }: Readonly<Record<string, unknown>>): void {
     if (this.diskFailed) return;
     this.diskFailed = true;
-    const fields = { sandbox_id: this.record.id, reason: String(reason).slice(0, REASON_MAX) };
+    const fields = { sandbox_id: this.record.id, reason: String(reason).slice(0, reasonMax) };
     this.#environment.log.error(fields, "a write to a machine's disk failed");
   }
 
@@ -352,7 +354,7 @@ export class Vm {
   async #consoleTail(): Promise<string> {
     return this.#qmp
       .execute("ringbuf-read", { device: vmNodes.console, size: 65_536 }, 2_000)
-      .then((text) => String(text).slice(-CONSOLE_TAIL_BYTES))
+      .then((text) => String(text).slice(-consoleTailBytes))
       .catch(() => "");
   }
 
@@ -421,11 +423,11 @@ async function killRecorded(record: VmRecord, cgroup: Cgroup): Promise<void> {
   } catch {
     return; // Gone by itself.
   }
-  for (let i = 0; i < END_TRIES; i += 1) {
+  for (let i = 0; i < endTries; i += 1) {
     if (!(await isAlive(identity))) return;
     // A process frozen by the guard of the lease does not die by a signal alone.
     await cgroup.kill();
-    await new Promise((resolve) => setTimeout(resolve, END_PAUSE_MS));
+    await new Promise((resolve) => setTimeout(resolve, endPauseMs));
   }
   throw new Error(`process ${identity.pid} of machine ${record.id} does not end`);
 }
@@ -446,7 +448,7 @@ async function connectQmp(
   } catch (cause) {
     const log = await new QemuLog(directory).tail();
     environment.log.error({ log, err: cause, sandbox_id: files.id }, "QEMU did not start");
-    if (LOAD_FAILED.test(log)) throwIfFromMemory(start, cause);
+    if (loadFailed.test(log)) throwIfFromMemory(start, cause);
     throw new ClocheError("unavailable", "the machine could not be started; try again", { cause });
   }
 }

@@ -1,4 +1,4 @@
-// Whether the host has memory for machines that are not requested yet.
+/** Whether the host has memory for machines that are not requested yet. */
 import { freemem, totalmem } from "node:os";
 
 /**
@@ -8,12 +8,12 @@ import { freemem, totalmem } from "node:os";
  */
 export type MemoryHeadroom = "plenty" | "enough" | "short";
 
-const PLENTY = 3 / 8;
-const ENOUGH = 1 / 8;
+const plenty = 3 / 8;
+const enough = 1 / 8;
 
 /** `freemem` is MemAvailable of /proc/meminfo: memory that programs can get without swapping. */
 export function memoryHeadroom(available = freemem(), total = totalmem()): MemoryHeadroom {
   const part = available / total;
-  if (part >= PLENTY) return "plenty";
-  return part >= ENOUGH ? "enough" : "short";
+  if (part >= plenty) return "plenty";
+  return part >= enough ? "enough" : "short";
 }

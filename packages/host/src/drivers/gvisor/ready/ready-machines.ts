@@ -1,7 +1,9 @@
-// Makes a template, blank and warm units (ready-units.ts) and fresh disks ahead of requests, so that a new machine needs neither the
-// start of a sentry nor the boot of an agent. The driver also works without them.
-//
-// Owns the template and the ready units. After a crash these units belong to no machine and are swept.
+/**
+ * Makes a template, blank and warm units (ready-units.ts) and fresh disks ahead of requests, so that a new machine needs neither the
+ * start of a sentry nor the boot of an agent. The driver also works without them.
+ *
+ * Owns the template and the ready units. After a crash these units belong to no machine and are swept.
+ */
 import { allDone, CleanupStack, type Log, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, growDisk } from "../../../disk/disk.ts";
@@ -16,7 +18,7 @@ import {
 } from "../../driver.ts";
 import { writeBootConfig } from "../boot-config.ts";
 import type { MachineUnits } from "../machine-units.ts";
-import { AGENT_RESTORE_MS, AGENT_START_MS, type Unit } from "../unit.ts";
+import { agentRestoreMs, agentStartMs, type Unit } from "../unit.ts";
 import { claimedAtOnce, isDefaultShape, limitsOf, madeAheadAtOnce } from "../unit-limits.ts";
 import type { Units } from "../units.ts";
 import { makeRoomForReadyDisk } from "../ready-disks.ts";
@@ -107,7 +109,7 @@ export class GvisorReadyMachines implements ReadyMachines {
     const leave = await step("turn", () => this.#claims.enter());
     try {
       return await CleanupStack.guard(async (cleanup) => {
-        const listens = unit.freeze(false).then(() => units.listens(unit, AGENT_RESTORE_MS));
+        const listens = unit.freeze(false).then(() => units.listens(unit, agentRestoreMs));
         listens.catch(() => undefined); // awaited below, whatever is thrown before
         await machines.give(unit, files, resources, cleanup);
         await unit.renameDisk(files.diskImage);
@@ -179,7 +181,7 @@ export class GvisorReadyMachines implements ReadyMachines {
       await hooks.disk(image);
       await unit.attachDisk(image);
       await unit.start();
-      await units.listens(unit, AGENT_START_MS);
+      await units.listens(unit, agentStartMs);
       const { agent } = unit;
       await hooks.prepare(agent, secret);
       await hooks.flush(agent, secret);
@@ -196,7 +198,7 @@ export class GvisorReadyMachines implements ReadyMachines {
     await cloneDisk(native, snapshotDisk(template.prepared), image);
     await unit.attachDisk(image);
     await unit.restore(template.prepared.dir);
-    await units.listens(unit, AGENT_RESTORE_MS);
+    await units.listens(unit, agentRestoreMs);
     await hooks.prepare(unit.agent, template.secret);
     const identity = await hooks.assign(unit.agent, template.secret);
     await keep(unit);

@@ -1,14 +1,16 @@
-// Units kept ready, so that a new machine needs neither the start of a sentry nor the boot of an agent.
-//
-//   blank: `runsc create` is done, and the cgroup is frozen. A snapshot (fork, resume) or the template is restored into it later.
-//          One more blank is kept for each shape that is requested repeatedly (recent-shapes.ts): a _shaped_ unit.
-//   warm:  a blank into which the template was restored, on its own fresh disk, with the users' namespaces and a rehearsed request.
-//          It is assigned to an identity that no sandbox has yet, and its cgroup is frozen (systrap uses 2 % of a core when
-//          idle). A new machine with that identity only thaws it; a machine with another identity is assigned again.
-//
-// After a burst as many of each kind are kept as it requested (recent-bursts.ts), if the host has the memory (memory-headroom.ts).
-//
-// Owns its units; no other part knows them. After a crash of the service they belong to no machine and are swept.
+/**
+ * Units kept ready, so that a new machine needs neither the start of a sentry nor the boot of an agent.
+ *
+ *   blank: `runsc create` is done, and the cgroup is frozen. A snapshot (fork, resume) or the template is restored into it later.
+ *          One more blank is kept for each shape that is requested repeatedly (recent-shapes.ts): a _shaped_ unit.
+ *   warm:  a blank into which the template was restored, on its own fresh disk, with the users' namespaces and a rehearsed request.
+ *          It is assigned to an identity that no sandbox has yet, and its cgroup is frozen (systrap uses 2 % of a core when
+ *          idle). A new machine with that identity only thaws it; a machine with another identity is assigned again.
+ *
+ * After a burst as many of each kind are kept as it requested (recent-bursts.ts), if the host has the memory (memory-headroom.ts).
+ *
+ * Owns its units; no other part knows them. After a crash of the service they belong to no machine and are swept.
+ */
 import { allDone, apart, eachLimited, type Log } from "@cloche/base";
 import type { ReadyIdentity } from "../../driver.ts";
 import type { MemoryHeadroom } from "./memory-headroom.ts";
@@ -43,11 +45,11 @@ export interface ReadyUnitsOptions {
 }
 
 /** Refilling waits this long after a unit was taken, because the machine made from it still needs the CPUs. */
-const REFILL_AFTER_MS = 400;
+const refillAfterMs = 400;
 /** While more is ready than the least: what nobody asks for any more, or what there is no memory for, is given back. */
-const CHECK_AGAIN_MS = 30_000;
+const checkAgainMs = 30_000;
 /** Making failed: the next try comes later, or with the next unit taken. */
-const RETRY_AFTER_MS = 30_000;
+const retryAfterMs = 30_000;
 
 export class ReadyUnits {
   readonly #options: ReadyUnitsOptions;
@@ -163,7 +165,7 @@ export class ReadyUnits {
   /** Resolves when all wanted units are there; for tests and benchmarks. */
   async settled(): Promise<void> {
     while (this.#filling !== undefined || this.#missing() !== undefined) {
-      await (this.#filling ?? new Promise((resolve) => setTimeout(resolve, REFILL_AFTER_MS)));
+      await (this.#filling ?? new Promise((resolve) => setTimeout(resolve, refillAfterMs)));
     }
   }
 
@@ -180,7 +182,7 @@ export class ReadyUnits {
   /** Refills once no unit was taken for a while. With more than half gone, later takes no longer postpone it. */
   #refillSoon(): void {
     if (this.#isRefillNear && this.#isHalfGone) return;
-    this.#refillAfter(REFILL_AFTER_MS);
+    this.#refillAfter(refillAfterMs);
   }
 
   get #isHalfGone(): boolean {
@@ -191,7 +193,7 @@ export class ReadyUnits {
   #refillAfter(delayMs: number): void {
     clearTimeout(this.#timer);
     if (this.#closed || this.#options.count === 0) return;
-    this.#isRefillNear = delayMs <= REFILL_AFTER_MS;
+    this.#isRefillNear = delayMs <= refillAfterMs;
     // Outside the trace of the request that took a unit.
     this.#timer = apart(() =>
       setTimeout(() => {
@@ -257,14 +259,14 @@ export class ReadyUnits {
       await this.#dropShaped();
       await this.#dropSurplus();
       for (let next = this.#missing(); next !== undefined && !this.#closed; next = this.#missing()) {
-        if (this.#creating > 0) return this.#refillAfter(REFILL_AFTER_MS);
+        if (this.#creating > 0) return this.#refillAfter(refillAfterMs);
         const kind = next;
         await allDone(Array.from({ length: this.#togetherOf(kind) }, () => this.#make(kind)));
       }
-      if (this.#isAboveLeast) this.#refillAfter(CHECK_AGAIN_MS);
+      if (this.#isAboveLeast) this.#refillAfter(checkAgainMs);
     } catch (error) {
       log.warn({ err: error }, "no machine could be made ahead");
-      this.#refillAfter(RETRY_AFTER_MS);
+      this.#refillAfter(retryAfterMs);
     }
   }
 

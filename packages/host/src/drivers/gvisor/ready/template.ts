@@ -1,11 +1,13 @@
-// The template: a saved agent that has booted and rehearsed requests, and is not yet assigned to a sandbox. It holds two
-// snapshots. _Prepared_: memory with the users' guest on a fresh disk, and that disk; a new machine starts from both.
-// _Detached_: memory after the disk was detached, for a machine that has its own disk. Both skip the boot and have compiled code.
-// Owns <pool>/templates-gvisor/<key>/: the images, and the bootstrap secret that the agent in them accepts.
-//
-//   missing ──build (boot, save both, destroy)──▶ present ──no machine can be made from it──▶ missing
-//
-// A template that is present survives a crash: it was made durable, then renamed as a whole. The next build removes a half-made one.
+/**
+ * The template: a saved agent that has booted and rehearsed requests, and is not yet assigned to a sandbox. It holds two
+ * snapshots. _Prepared_: memory with the users' guest on a fresh disk, and that disk; a new machine starts from both.
+ * _Detached_: memory after the disk was detached, for a machine that has its own disk. Both skip the boot and have compiled code.
+ * Owns <pool>/templates-gvisor/<key>/: the images, and the bootstrap secret that the agent in them accepts.
+ *
+ *   missing ──build (boot, save both, destroy)──▶ present ──no machine can be made from it──▶ missing
+ *
+ * A template that is present survives a crash: it was made durable, then renamed as a whole. The next build removes a half-made one.
+ */
 import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -27,8 +29,8 @@ export interface Template {
   readonly secret: string;
 }
 
-const SECRET_FILE = "template.json";
-const PREPARED = "prepared";
+const secretFile = "template.json";
+const preparedName = "prepared";
 
 export class TemplateStore {
   readonly #dir: string;
@@ -43,7 +45,7 @@ export class TemplateStore {
 
   async find(): Promise<Template | undefined> {
     const dir = join(this.#dir, this.#key);
-    const known = (await readJsonFile(join(dir, SECRET_FILE))) as { secret: string } | undefined;
+    const known = (await readJsonFile(join(dir, secretFile))) as { secret: string } | undefined;
     return known ? templateIn(dir, known.secret) : undefined;
   }
 
@@ -71,7 +73,7 @@ export class TemplateStore {
       await growDisk(disk, defaults.diskMb);
       await detach();
       await unit.saveMemory(dir);
-      await writeFile(join(unfinished, SECRET_FILE), JSON.stringify({ secret }), { mode: 0o600 });
+      await writeFile(join(unfinished, secretFile), JSON.stringify({ secret }), { mode: 0o600 });
       await makeDurable(prepared.dir);
       await makeDurable(unfinished);
       for (const name of await readdir(this.#dir)) {
@@ -119,7 +121,7 @@ export const templateKey = (madeWith: MadeWith, readyKey: string): string =>
 
 const templateIn = (dir: string, secret: string): Template => ({
   dir,
-  prepared: { dir: join(dir, PREPARED) },
+  prepared: { dir: join(dir, preparedName) },
   secret,
 });
 

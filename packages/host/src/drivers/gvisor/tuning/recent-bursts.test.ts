@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { BURST_MEMORY_MS, BURST_MS, RecentBursts } from "./recent-bursts.ts";
+import { burstMemoryMs, burstMs, RecentBursts } from "./recent-bursts.ts";
 
 /** Notes `count` requests, one every `everyMs`. */
 function ask(bursts: RecentBursts, count: number, fromMs: number, everyMs: number): void {
@@ -16,23 +16,23 @@ test("wants as many as were asked for within seconds, from the least to the most
   // Five a second, for a minute.
   ask(bursts, 300, 1_040_000, 200);
   expect(bursts.wanted(1_100_000)).toBe(40);
-  expect(BURST_MS / 200).toBeGreaterThan(40);
+  expect(burstMs / 200).toBeGreaterThan(40);
   const slow = new RecentBursts(2, 40);
-  ask(slow, 100, 0, BURST_MS / 5);
+  ask(slow, 100, 0, burstMs / 5);
   expect(slow.wanted(200_000)).toBe(5);
 });
 
 test("forgets half of a burst after a while without one as large, and at last all of it", () => {
   const bursts = new RecentBursts(2, 100);
   ask(bursts, 50, 1_000, 0);
-  expect(bursts.wanted(999 + BURST_MEMORY_MS)).toBe(50);
-  expect(bursts.wanted(1_000 + BURST_MEMORY_MS)).toBe(25);
+  expect(bursts.wanted(999 + burstMemoryMs)).toBe(50);
+  expect(bursts.wanted(1_000 + burstMemoryMs)).toBe(25);
   // A smaller burst prolongs nothing; one of the present size does.
-  ask(bursts, 20, 2_000 + BURST_MEMORY_MS, 0);
-  expect(bursts.wanted(1_000 + 2 * BURST_MEMORY_MS)).toBe(13);
-  ask(bursts, 13, 1_000 + 2 * BURST_MEMORY_MS, 0);
-  expect(bursts.wanted(1_000 + 3 * BURST_MEMORY_MS - 1)).toBe(13);
-  expect(bursts.wanted(1_000 + 9 * BURST_MEMORY_MS)).toBe(2);
+  ask(bursts, 20, 2_000 + burstMemoryMs, 0);
+  expect(bursts.wanted(1_000 + 2 * burstMemoryMs)).toBe(13);
+  ask(bursts, 13, 1_000 + 2 * burstMemoryMs, 0);
+  expect(bursts.wanted(1_000 + 3 * burstMemoryMs - 1)).toBe(13);
+  expect(bursts.wanted(1_000 + 9 * burstMemoryMs)).toBe(2);
 });
 
 test("a most that is less than the least counts as it", () => {

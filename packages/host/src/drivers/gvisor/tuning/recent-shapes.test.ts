@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { RecentShapes, SHAPE_MEMORY_MS } from "./recent-shapes.ts";
+import { RecentShapes, shapeMemoryMs } from "./recent-shapes.ts";
 
 const shape = (memoryMb: number) => ({ cpus: 1, memoryMb });
 
@@ -19,10 +19,10 @@ test("forgets what was asked for long ago, however many others come between", ()
   const shapes = new RecentShapes();
   shapes.note(shape(256), 0);
   shapes.note(shape(256), 5);
-  expect(shapes.wanted(SHAPE_MEMORY_MS - 1)).toEqual([shape(256)]);
-  expect(shapes.wanted(SHAPE_MEMORY_MS)).toEqual([]);
-  shapes.note(shape(256), SHAPE_MEMORY_MS);
-  expect(shapes.wanted(SHAPE_MEMORY_MS)).toEqual([shape(256)]);
-  for (let other = 0; other < 40; other += 1) shapes.note(shape(1_000 + other), SHAPE_MEMORY_MS);
-  expect(shapes.wanted(SHAPE_MEMORY_MS)).toEqual([]);
+  expect(shapes.wanted(shapeMemoryMs - 1)).toEqual([shape(256)]);
+  expect(shapes.wanted(shapeMemoryMs)).toEqual([]);
+  shapes.note(shape(256), shapeMemoryMs);
+  expect(shapes.wanted(shapeMemoryMs)).toEqual([shape(256)]);
+  for (let other = 0; other < 40; other += 1) shapes.note(shape(1_000 + other), shapeMemoryMs);
+  expect(shapes.wanted(shapeMemoryMs)).toEqual([]);
 });

@@ -1,5 +1,7 @@
-// Remembers shapes other than the default that are requested repeatedly; a blank unit is kept for each (ready-units.ts).
-// Only decides. Owns the times of requests, in memory; a restart forgets them.
+/**
+ * Remembers shapes other than the default that are requested repeatedly; a blank unit is kept for each (ready-units.ts).
+ * Only decides. Owns the times of requests, in memory; a restart forgets them.
+ */
 
 /** Sizes that a sentry gets at its start and that cannot change later. */
 export interface Shape {
@@ -8,13 +10,13 @@ export interface Shape {
 }
 
 /** One blank unit, of 12 MiB, for each shape. */
-const SHAPES_MAX = 2;
+const shapesMax = 2;
 /** How long a shape is remembered. */
-export const SHAPE_MEMORY_MS = 600_000;
+export const shapeMemoryMs = 600_000;
 /** Requests until a shape counts: one may be chance. */
-const USES = 2;
+const uses = 2;
 /** Shapes remembered; the one used longest ago is dropped first. */
-const REMEMBERED_MAX = 32;
+const rememberedMax = 32;
 
 export const shapeKey = ({ cpus, memoryMb }: Shape): string => `${cpus}/${memoryMb}`;
 
@@ -27,18 +29,18 @@ export class RecentShapes {
     const key = shapeKey(shape);
     const before = this.#used.get(key)?.atMs ?? [];
     this.#used.delete(key);
-    this.#used.set(key, { shape, atMs: [...before, nowMs].slice(-USES) });
+    this.#used.set(key, { shape, atMs: [...before, nowMs].slice(-uses) });
     const [oldest] = this.#used.keys();
-    if (this.#used.size > REMEMBERED_MAX && oldest !== undefined) this.#used.delete(oldest);
+    if (this.#used.size > rememberedMax && oldest !== undefined) this.#used.delete(oldest);
   }
 
   /** The latest used first. */
   wanted(nowMs: number): Shape[] {
-    const recent = (atMs: number): boolean => nowMs - atMs < SHAPE_MEMORY_MS;
+    const recent = (atMs: number): boolean => nowMs - atMs < shapeMemoryMs;
     return [...this.#used.values()]
-      .filter(({ atMs }) => atMs.filter(recent).length === USES)
+      .filter(({ atMs }) => atMs.filter(recent).length === uses)
       .map(({ shape }) => shape)
       .reverse()
-      .slice(0, SHAPES_MAX);
+      .slice(0, shapesMax);
   }
 }

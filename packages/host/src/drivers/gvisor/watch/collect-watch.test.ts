@@ -2,11 +2,11 @@ import { type Clock, silentLog } from "@cloche/base";
 import { expect, it } from "vitest";
 import { type CollectedMachine, CollectWatch } from "./collect-watch.ts";
 
-const MIB = 1024 * 1024;
+const bytesPerMib = 1024 * 1024;
 
 class FakeMachine implements CollectedMachine {
   readonly id = "sbx-a";
-  readonly memory = { promised: 1_024 * MIB, limit: 1_408 * MIB };
+  readonly memory = { promised: 1_024 * bytesPerMib, limit: 1_408 * bytesPerMib };
   standsStill = false;
   chargedMib = 1_200;
   memoryMib = 1_200;
@@ -16,17 +16,17 @@ class FakeMachine implements CollectedMachine {
   /** In MiB. */
   readonly limits: number[] = [];
   chargedBytes(): number {
-    return this.chargedMib * MIB;
+    return this.chargedMib * bytesPerMib;
   }
   sizes(): { memoryBytes: number; privateBytes: number } {
-    return { memoryBytes: this.memoryMib * MIB, privateBytes: this.privateMib * MIB };
+    return { memoryBytes: this.memoryMib * bytesPerMib, privateBytes: this.privateMib * bytesPerMib };
   }
   collect(): Promise<void> {
     this.collected += 1;
     return this.collecting;
   }
   async limitMemory(bytes: number): Promise<void> {
-    this.limits.push(bytes / MIB);
+    this.limits.push(bytes / bytesPerMib);
   }
 }
 

@@ -1,8 +1,10 @@
-// Makes sentries collect garbage, and raises memory limits meanwhile. Buffers that a sentry holds for programs (sockets, pipes, queues) lie
-// on its Go heap. When the program has ended, they stay until Go's next collection, up to two minutes later, and return to the kernel bit
-// by bit. Until a collection, the guest's memory guard (native/guest/kernel-memory.c) cannot tell used from unused buffers, so the watch
-// asks for one. Until the memory has returned, the machine lacks it, so its limit is raised by as much. The limit is also raised while
-// the machine has more than was promised, until the program that took it is ended. One timer for all machines of a driver.
+/**
+ * Makes sentries collect garbage, and raises memory limits meanwhile. Buffers that a sentry holds for programs (sockets, pipes, queues) lie
+ * on its Go heap. When the program has ended, they stay until Go's next collection, up to two minutes later, and return to the kernel bit
+ * by bit. Until a collection, the guest's memory guard (native/guest/kernel-memory.c) cannot tell used from unused buffers, so the watch
+ * asks for one. Until the memory has returned, the machine lacks it, so its limit is raised by as much. The limit is also raised while
+ * the machine has more than was promised, until the program that took it is ended. One timer for all machines of a driver.
+ */
 import { type Clock, type Log, systemClock } from "@cloche/base";
 import type { Memory } from "../storm.ts";
 
@@ -20,18 +22,18 @@ export interface CollectedMachine {
   limitMemory(bytes: number): Promise<void>;
 }
 
-const MIB = 1024 * 1024;
-const CHECK_EVERY_MS = 200;
+const bytesPerMib = 1024 * 1024;
+const checkEveryMs = 200;
 /** Less than the excess at which the guest's guard kills. The sentry's own memory comes above the promise. */
-const ABOVE_PROMISE_BYTES = 96 * MIB;
+const abovePromiseBytes = 96 * bytesPerMib;
 /** Pause after a collection. Collecting a full GiB takes half a second of a CPU. */
-const REST_MS = 400;
+const restLengthMs = 400;
 /** The pause doubles up to this while memory stays high. */
-const REST_MOST_MS = 6_400;
+const restMostMs = 6_400;
 /** Part of a machine's limit meant for the sentry itself (unit-limits.ts). */
-const PRIVATE_BYTES = 128 * MIB;
+const privateBytesLimit = 128 * bytesPerMib;
 /** The limit changes in multiples of this. */
-const STEP_BYTES = 32 * MIB;
+const stepBytes = 32 * bytesPerMib;
 
 interface Seen {
   collecting: boolean;
@@ -55,7 +57,7 @@ export class CollectWatch {
   start(machines: () => Iterable<CollectedMachine>): void {
     this.#timer ??= setInterval(() => {
       for (const machine of machines()) void this.check(machine);
-    }, CHECK_EVERY_MS).unref();
+    }, checkEveryMs).unref();
   }
 
   stop(): void {
@@ -72,9 +74,9 @@ export class CollectWatch {
       if (machine.chargedBytes() < half && seen.raised === 0) return;
       const { memoryBytes, privateBytes } = machine.sizes();
       await this.#raise(machine, seen, memoryBytes, privateBytes);
-      const hasTooMuch = privateBytes > half || memoryBytes > machine.memory.promised + ABOVE_PROMISE_BYTES;
+      const hasTooMuch = privateBytes > half || memoryBytes > machine.memory.promised + abovePromiseBytes;
       if (hasTooMuch) await this.#collect(machine, seen);
-      else seen.restMs = REST_MS;
+      else seen.restMs = restLengthMs;
     } catch (err) {
       // The machine may have ended; exit-watch.ts reports that.
       this.#log.debug({ err, sandbox_id: machine.id }, "a sentry did not collect");
@@ -88,10 +90,11 @@ export class CollectWatch {
     privateBytes: number,
   ): Promise<void> {
     const { promised, limit } = machine.memory;
-    const most = promised / 2 + PRIVATE_BYTES;
+    const most = promised / 2 + privateBytesLimit;
     // The program that took more than was promised is about to be killed, by the guard or as a fork bomb; the others must survive.
-    const extra = memoryBytes > promised ? most : Math.min(most, Math.max(0, privateBytes - PRIVATE_BYTES));
-    const raised = Math.ceil(extra / STEP_BYTES) * STEP_BYTES;
+    const extra =
+      memoryBytes > promised ? most : Math.min(most, Math.max(0, privateBytes - privateBytesLimit));
+    const raised = Math.ceil(extra / stepBytes) * stepBytes;
     if (raised === seen.raised) return;
     await machine.limitMemory(limit + raised);
     seen.raised = raised;
@@ -105,14 +108,14 @@ export class CollectWatch {
     } finally {
       seen.collecting = false;
       seen.notBeforeMs = this.#clock.monotonicMs() + seen.restMs;
-      seen.restMs = Math.min(seen.restMs * 2, REST_MOST_MS);
+      seen.restMs = Math.min(seen.restMs * 2, restMostMs);
     }
   }
 
   #seenOf(machine: CollectedMachine): Seen {
     const known = this.#seen.get(machine);
     if (known) return known;
-    const seen: Seen = { collecting: false, restMs: REST_MS, notBeforeMs: -Infinity, raised: undefined };
+    const seen: Seen = { collecting: false, restMs: restLengthMs, notBeforeMs: -Infinity, raised: undefined };
     this.#seen.set(machine, seen);
     return seen;
   }

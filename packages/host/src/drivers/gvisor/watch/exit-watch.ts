@@ -1,8 +1,10 @@
-// Reports that a machine's unit has ended, by itself or killed. Its keeper writes a file at once, which is watched. Its process is also
-// checked every two seconds, because the keeper may be killed first and the kernel may refuse more file watchers. A machine that hangs
-// is ended, and reported like any other end.
-//
-// Owns the watch of each machine, from `watch` until its end or `unwatch`.
+/**
+ * Reports that a machine's unit has ended, by itself or killed. Its keeper writes a file at once, which is watched. Its process is also
+ * checked every two seconds, because the keeper may be killed first and the kernel may refuse more file watchers. A machine that hangs
+ * is ended, and reported like any other end.
+ *
+ * Owns the watch of each machine, from `watch` until its end or `unwatch`.
+ */
 import { type Log, systemClock } from "@cloche/base";
 import { type FSWatcher, watch } from "node:fs";
 import { type HealthOptions, HealthWatch } from "../../health-watch.ts";
@@ -23,7 +25,7 @@ export interface ExitWatchOptions {
   log: Log;
 }
 
-const CHECK_EVERY_MS = 2_000;
+const checkEveryMs = 2_000;
 const defaultHealth: HealthOptions = { intervalMs: 10_000, hungAfterMs: 60_000 };
 
 interface Watched {
@@ -78,7 +80,7 @@ export class ExitWatch {
       // The host has too many file watchers: only the process is checked.
     }
     this.#watched.set(id, { machine, keeper });
-    this.#timer ??= setInterval(() => this.#checkAll(), CHECK_EVERY_MS).unref();
+    this.#timer ??= setInterval(() => this.#checkAll(), checkEveryMs).unref();
     // The unit may have ended before the watch began.
     check();
   }

@@ -1,16 +1,18 @@
-// Writes reports of sandboxes that hang, so that an operator can find the cause: the stacks of the sentry, if it still answers, and of its
-// threads, as the kernel sees them. Size and number of the files are bounded; only the operator can read them. They have no data of
-// users, but may name users' programs.
+/**
+ * Writes reports of sandboxes that hang, so that an operator can find the cause: the stacks of the sentry, if it still answers, and of its
+ * threads, as the kernel sees them. Size and number of the files are bounded; only the operator can read them. They have no data of
+ * users, but may name users' programs.
+ */
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Log, systemClock } from "@cloche/base";
 import type { Unit } from "../unit.ts";
 
-const REPORTS_MAX = 20;
-const REPORT_BYTES_MAX = 1024 * 1024;
-const THREADS_MAX = 500;
+const reportsMax = 20;
+const reportBytesMax = 1024 * 1024;
+const threadsMax = 500;
 /** A sentry that is stopped never answers. */
-const STACKS_MS = 10_000;
+const stacksMs = 10_000;
 
 /** Writes a report and logs its path. Never throws: the machine is ended in any case. */
 export async function keepStacks(
@@ -32,13 +34,13 @@ async function reportHang(dir: string, unit: Unit, id: string, nowMs: number): P
   const path = join(dir, `${at.replaceAll(":", "-")}-${id}.txt`);
   const head = `sandbox ${id}, unit ${unit.record.name}, ${at}`;
   const parts = [head, await threadsOf(unit.record.sandbox?.pid), await sentryStacks(unit)];
-  await writeFile(path, parts.join("\n\n").slice(0, REPORT_BYTES_MAX), { mode: 0o600 });
+  await writeFile(path, parts.join("\n\n").slice(0, reportBytesMax), { mode: 0o600 });
   await dropOldest(dir);
   return path;
 }
 
 async function sentryStacks(unit: Unit): Promise<string> {
-  const failure = await unit.stacks(STACKS_MS).then(
+  const failure = await unit.stacks(stacksMs).then(
     (output) => ({ output }),
     (error: unknown) => ({ output: "", error }),
   );
@@ -48,7 +50,7 @@ async function sentryStacks(unit: Unit): Promise<string> {
 
 async function threadsOf(pid: number | undefined): Promise<string> {
   const tasks = `/proc/${pid}/task`;
-  const ids = (await readdir(tasks).catch(() => [])).slice(0, THREADS_MAX);
+  const ids = (await readdir(tasks).catch(() => [])).slice(0, threadsMax);
   const threads = await Promise.all(ids.map((id) => thread(join(tasks, id))));
   return [`threads of the sentry, process ${pid}:`, ...threads].join("\n");
 }
@@ -68,5 +70,5 @@ async function thread(dir: string): Promise<string> {
 /** Names begin with the time, so they sort by age. */
 async function dropOldest(dir: string): Promise<void> {
   const names = (await readdir(dir)).filter((name) => name.endsWith(".txt")).toSorted();
-  for (const name of names.slice(0, -REPORTS_MAX)) await rm(join(dir, name), { force: true });
+  for (const name of names.slice(0, -reportsMax)) await rm(join(dir, name), { force: true });
 }

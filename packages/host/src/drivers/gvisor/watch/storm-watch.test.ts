@@ -3,11 +3,11 @@ import { describe, expect, it } from "vitest";
 import type { Load, Storm } from "../storm.ts";
 import { StormWatch, type StormyMachine } from "./storm-watch.ts";
 
-const MIB = 1024 * 1024;
+const bytesPerMib = 1024 * 1024;
 
 class FakeMachine implements StormyMachine {
   readonly id = "sbx-a";
-  readonly memory = { promised: 1_024 * MIB, limit: 1_408 * MIB };
+  readonly memory = { promised: 1_024 * bytesPerMib, limit: 1_408 * bytesPerMib };
   readonly processLimit = 1_024;
   standsStill = false;
   answers = false;
@@ -22,7 +22,7 @@ class FakeMachine implements StormyMachine {
     return this.hostTasks;
   }
   load(atMs: number): Load {
-    return { atMs, tasks: this.hostTasks, cpuMs: this.cpuMs, memoryBytes: this.memoryMib * MIB };
+    return { atMs, tasks: this.hostTasks, cpuMs: this.cpuMs, memoryBytes: this.memoryMib * bytesPerMib };
   }
   async healthy(): Promise<boolean> {
     this.asked += 1;

@@ -1,14 +1,16 @@
-// Finds fork bombs and kills them from outside while the machine is paused: then it cannot fork. The agent inside gets no CPU time to do
-// so, and would need seconds to read /proc. One timer for all machines of a driver. storm.ts decides which processes are the bomb.
-//
-//   calm ──many tasks, busy──▶ asked ──the agent answers──▶ asked again soon
-//     ▲                          ├──no answer for UNANSWERED_MS──▶ struck: paused, the bomb killed, resumed
-//     │                          └──memory runs out──────▶ struck
-//     └──few tasks, or it stands still because of us
+/**
+ * Finds fork bombs and kills them from outside while the machine is paused: then it cannot fork. The agent inside gets no CPU time to do
+ * so, and would need seconds to read /proc. One timer for all machines of a driver. storm.ts decides which processes are the bomb.
+ *
+ *   calm ──many tasks, busy──▶ asked ──the agent answers──▶ asked again soon
+ *     ▲                          ├──no answer for unansweredMs──▶ struck: paused, the bomb killed, resumed
+ *     │                          └──memory runs out──────▶ struck
+ *     └──few tasks, or it stands still because of us
+ */
 import { boundedLog, type Clock, type Log, systemClock } from "@cloche/base";
 import {
-  CROWD,
-  CROWD_TASKS,
+  crowdedBy,
+  crowdTasks,
   crowdOf,
   isBusy,
   type Load,
@@ -35,15 +37,15 @@ export interface StormyMachine {
   endStorm(crowd: number): Promise<Storm | undefined>;
 }
 
-const CHECK_EVERY_MS = 200;
-const ANSWER_MS = 750;
-const ASK_EVERY_MS = 750;
+const checkEveryMs = 200;
+const answerMs = 750;
+const askEveryMs = 750;
 /** A storm leaves the agent no turn at all; a busy machine's agent answers late. */
-const UNANSWERED_MS = 1_500;
+const unansweredMs = 1_500;
 /** After a pause, also in vain, the machine runs for at least this long. */
-const IN_VAIN_MS = 1_000;
+const inVainMs = 1_000;
 /** Rest after a failed pause. A hanging sentry counts as paused by us meanwhile, so health-watch.ts needs this rest to find it. */
-const FAILED_MS = 300_000;
+const failedMs = 300_000;
 
 interface Seen {
   load?: Load | undefined;
@@ -70,7 +72,7 @@ export class StormWatch {
   start(machines: () => Iterable<StormyMachine>): void {
     this.#timer ??= setInterval(() => {
       for (const machine of machines()) void this.check(machine);
-    }, CHECK_EVERY_MS).unref();
+    }, checkEveryMs).unref();
   }
 
   stop(): void {
@@ -81,7 +83,7 @@ export class StormWatch {
   /** Resolves when the question or the kill that this look began is over. */
   async check(machine: StormyMachine): Promise<void> {
     try {
-      if (machine.standsStill || machine.tasks() < CROWD_TASKS) {
+      if (machine.standsStill || machine.tasks() < crowdTasks) {
         const seen = this.#seen.get(machine);
         if (seen && !seen.striking) seen.load = seen.unanswered = undefined;
         return;
@@ -102,11 +104,11 @@ export class StormWatch {
     if (!before || now.atMs < seen.notBeforeMs) return;
     const forecast = memoryForecast(before, now, machine.memory);
     if (forecast === "now" && guardIsLate(before, now, silentMs(seen, now)))
-      return this.#strike(machine, seen, CROWD);
+      return this.#strike(machine, seen, crowdedBy);
     const since = seen.unanswered;
-    if (since && now.atMs - since.atMs >= UNANSWERED_MS)
+    if (since && now.atMs - since.atMs >= unansweredMs)
       return this.#strike(machine, seen, crowdOf(machine.processLimit, now.tasks - since.tasks));
-    const soon = forecast !== "enough" || now.atMs - (seen.asked?.atMs ?? -Infinity) >= ASK_EVERY_MS;
+    const soon = forecast !== "enough" || now.atMs - (seen.asked?.atMs ?? -Infinity) >= askEveryMs;
     if (soon && isBusy(before, now)) return this.#ask(machine, seen, now);
   }
 
@@ -114,7 +116,7 @@ export class StormWatch {
     if (seen.asking) return;
     seen.asking = true;
     seen.asked = now;
-    const answered = await machine.healthy(ANSWER_MS);
+    const answered = await machine.healthy(answerMs);
     seen.asking = false;
     if (answered || machine.standsStill) seen.unanswered = undefined;
     else seen.unanswered ??= now;
@@ -123,7 +125,7 @@ export class StormWatch {
   async #strike(machine: StormyMachine, seen: Seen, crowd: number): Promise<void> {
     seen.striking = true;
     const began = this.#clock.monotonicMs();
-    let restMs = IN_VAIN_MS;
+    let restMs = inVainMs;
     try {
       const storm = await machine.endStorm(crowd);
       if (!storm) return;
@@ -138,7 +140,7 @@ export class StormWatch {
         "a fork bomb: its processes were ended, all others go on",
       );
     } catch (err) {
-      restMs = FAILED_MS;
+      restMs = failedMs;
       this.#log.warn({ err, sandbox_id: machine.id }, "a machine could not be searched for a fork bomb");
     } finally {
       seen.striking = false;

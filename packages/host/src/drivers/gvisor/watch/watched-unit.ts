@@ -1,4 +1,6 @@
-// A unit as the watches see it: checks that it lives and that its agent answers, ends a hanging unit, and kills a fork bomb in it.
+/**
+ * A unit as the watches see it: checks that it lives and that its agent answers, ends a hanging unit, and kills a fork bomb in it.
+ */
 import type { WatchedMachine } from "../../health-watch.ts";
 import { agentAnswers } from "../../../agent-calls/agent-answer.ts";
 import { type Load, type Memory, type Storm, stormOf } from "../storm.ts";
@@ -93,7 +95,7 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
   async endAsHung(): Promise<void> {
     await this.#hooks.keepStacks();
     // It may answer again by now.
-    if (this.standsStill || (await this.healthy(LAST_CHECK_MS))) return;
+    if (this.standsStill || (await this.healthy(lastCheckMs))) return;
     const why = (await this.#lacksDescriptors())
       ? "its programs had as many files open as the host allows"
       : "the machine stopped answering";
@@ -111,4 +113,4 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
   }
 }
 
-const LAST_CHECK_MS = 1_000;
+const lastCheckMs = 1_000;
