@@ -247,4 +247,21 @@ export const storageDefences: readonly Defence[] = [
     project: "unit",
     test: "packages/host/src/checkpoint/archive-space.test.ts",
   },
+  {
+    what: "a stored memory image chooses no directory of the host",
+    file: "packages/host/src/drivers/gvisor/memory-image.ts",
+    find: " && AGENT_ROOT.test(basename(agentRootDir))",
+    replace: "",
+    project: "unit",
+    test: "packages/host/src/drivers/gvisor/memory-image.test.ts",
+  },
+  {
+    what: "a stored memory image writes no rules of the host",
+    file: "packages/host/src/drivers/qemu/snapshot-files.ts",
+    find: " || !isPort(parsed.agentPort)",
+    replace: "",
+    project: "unit",
+    test: "packages/host/src/drivers/qemu/snapshot-files.test.ts",
+    named: "rules of nft",
+  },
 ];

@@ -7,3 +7,7 @@ export async function requirePlainFiles(dir: string): Promise<void> {
   if (entries.some((entry) => !entry.isFile() && !entry.isDirectory()))
     throw new ImageMismatchError("the memory image is damaged: it has something else than files");
 }
+
+/** Whether a value that came with a memory image is a port: it becomes part of the host's rules. */
+export const isPort = (value: unknown): boolean =>
+  Number.isInteger(value) && (value as number) > 0 && (value as number) <= 65_535;

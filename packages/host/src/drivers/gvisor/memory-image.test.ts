@@ -1,9 +1,10 @@
 import { execFileSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CommandError } from "@cloche/base/run";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ImageMismatchError } from "../driver.ts";
 import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
 
@@ -13,13 +14,17 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dir, { recursive: true }));
 
+const cache = mkdtempSync(join(tmpdir(), "cloche-cache-"));
+afterAll(() => rmSync(cache, { recursive: true }));
 const present = {
-  agentRootDir: "/",
+  agentRootDir: join(cache, "agent-root-0123456789abcdef"),
   agentPort: 61_070,
   platform: "p1",
   cpuClass: "c1",
   runscVersion: "20260905.0",
 };
+
+mkdirSync(present.agentRootDir);
 
 describe("requireRestorable", () => {
   const refusal = async (): Promise<ImageMismatchError> => {
@@ -30,7 +35,7 @@ describe("requireRestorable", () => {
 
   it.each([true, false])("takes an image of this gVisor and CPU, durable: %s", async (durable) => {
     await noteMadeWith(dir, present, durable);
-    expect(await requireRestorable(dir, { ...present, agentRootDir: "/newer" })).toEqual(present);
+    expect(await requireRestorable(dir, { ...present, agentRootDir: "/newer/agent-root" })).toEqual(present);
     expect(JSON.parse(await readFile(join(dir, "made-with"), "utf8"))).toEqual(present);
   });
 
@@ -52,7 +57,7 @@ describe("requireRestorable", () => {
     ["another CPU", { platform: "p0", cpuClass: "c0" }, /on another kind of processor/],
     [
       "an agent that is gone",
-      { agentRootDir: "/nowhere/agent-root" },
+      { agentRootDir: "/nowhere/agent-root-00000000000000ff" },
       /agent .* no longer in this host's cache/,
     ],
   ])("names why not, of %s, and no path", async (_, difference, words) => {
@@ -94,6 +99,10 @@ describe("requireRestorable", () => {
     ["null"],
     ['{"platform":"p1"}'],
     ['{"agentRootDir":7,"platform":"p1"}'],
+    [JSON.stringify({ ...present, agentRootDir: "/" })],
+    [JSON.stringify({ ...present, agentRootDir: "/etc" })],
+    [JSON.stringify({ ...present, agentRootDir: `${present.agentRootDir}/..` })],
+    [JSON.stringify({ ...present, agentPort: "61070" })],
   ])("takes a note of %j for damage", async (text) => {
     if (text !== "nothing") await writeFile(join(dir, "made-with"), text);
     expect((await refusal()).message).toMatch(/^the memory image is damaged/);

@@ -10,11 +10,13 @@ import { CommandError } from "@cloche/base/run";
 import { createDurably, readJsonFile } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ImageMismatchError } from "../driver.ts";
-import { requirePlainFiles } from "../plain-files.ts";
+import { isPort, requirePlainFiles } from "../plain-files.ts";
 import type { MadeWith } from "./ready/template.ts";
 import type { Unit } from "./unit.ts";
 
 const file = "made-with";
+/** As packages/artifacts names it. */
+const agentRootName = /^agent-root-[0-9a-f]{16}$/;
 
 /** Messages of runsc and its sentry for an image that cannot be loaded: it was refused, or the sentry ended. */
 const notLoaded =
@@ -61,8 +63,10 @@ async function readNote(dir: string): Promise<MadeWith> {
     if (error instanceof SyntaxError) return undefined;
     throw error;
   });
-  const { agentRootDir, platform } = (known ?? {}) as Partial<MadeWith>;
-  if (typeof agentRootDir !== "string" || typeof platform !== "string")
+  const { agentRootDir, agentPort, platform } = (known ?? {}) as Partial<MadeWith>;
+  // The image may come from storage. gVisor shows a machine all of the directory that becomes its agent's root.
+  const isAgentRoot = typeof agentRootDir === "string" && agentRootName.test(basename(agentRootDir));
+  if (!isAgentRoot || typeof platform !== "string" || !isPort(agentPort))
     throw new ImageMismatchError("the memory image is damaged: what it was made with cannot be read");
   return known as MadeWith;
 }

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { vmArch } from "@cloche/artifacts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ImageMismatchError } from "../driver.ts";
-import type { VmPlatform } from "./platform.ts";
+import { hardwareKey, type VmPlatform } from "./platform.ts";
 import { openSnapshot, sealSnapshot, type SnapshotManifest, snapshotPaths } from "./snapshot-files.ts";
 
 const platform = {
@@ -78,6 +78,17 @@ describe("openSnapshot", () => {
   it("refuses a missing system image", async () => {
     await rm(snapshotPaths(dir).system);
     expect(await refusal()).toContain("its system image is missing");
+  });
+
+  it.each<[string, object]>([
+    ["a port with rules of nft behind it", { agentPort: "61070 accept\nRULES\ntouch /tmp/x" }],
+    ["no port", { agentPort: 0 }],
+    ["processors below one", { shape: { vcpus: -1, memoryMb: 2 } }],
+    ["memory with an option behind it", { shape: { vcpus: 1, memoryMb: "2,share=on" } }],
+  ])("refuses a description with %s, however its key was made", async (_, change) => {
+    const { shape = facts.shape } = change as Partial<SnapshotManifest>;
+    await changeManifest({ ...change, hardwareKey: hardwareKey(platform, shape) });
+    expect(await refusal()).toContain("its description is not one of ours");
   });
 
   it.each([

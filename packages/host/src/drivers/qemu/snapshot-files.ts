@@ -14,7 +14,7 @@ import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { syncDirectory, writeDurably } from "@cloche/base";
 import { ImageMismatchError, snapshotDisk } from "../driver.ts";
-import { requirePlainFiles } from "../plain-files.ts";
+import { isPort, requirePlainFiles } from "../plain-files.ts";
 import type { VmShape } from "./command-line.ts";
 import { hardwareKey, type VmPlatform } from "./platform.ts";
 
@@ -112,11 +112,14 @@ async function readManifest(dir: string): Promise<SnapshotManifest> {
   } catch (error) {
     throw damaged("its description cannot be read", error);
   }
+  // It may come from storage; its values become part of command lines and rules of the host.
   const { vcpus, memoryMb } = parsed?.shape ?? {};
-  if (parsed?.magic !== magicText || !Number.isInteger(vcpus) || !Number.isInteger(memoryMb))
+  if (parsed?.magic !== magicText || !isCount(vcpus) || !isCount(memoryMb) || !isPort(parsed.agentPort))
     throw damaged("its description is not one of ours");
   return parsed;
 }
+
+const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) > 0;
 
 function doesNotFit(manifest: SnapshotManifest, platform: VmPlatform): ImageMismatchError {
   const { qemuVersion, accelerator } = manifest;
