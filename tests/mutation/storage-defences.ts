@@ -264,4 +264,22 @@ export const storageDefences: readonly Defence[] = [
     test: "packages/host/src/drivers/qemu/snapshot-files.test.ts",
     named: "rules of nft",
   },
+  {
+    what: "a stored machine names no files of the host",
+    file: "packages/host/src/suspended/image-description.ts",
+    find: "return { ...image, record: travelling(image.record) };",
+    replace: "return image;",
+    project: "unit",
+    test: "packages/host/src/operations/import-machine.test.ts",
+    named: "takes no file of the host",
+  },
+  {
+    what: "a stored machine has the sizes that the gateway says",
+    file: "packages/host/src/operations/import-machine.ts",
+    find: "const sizes = { cpus, memoryMb, diskMb };",
+    replace: "const sizes = {};",
+    project: "unit",
+    test: "packages/host/src/operations/import-machine.test.ts",
+    named: "takes no file of the host",
+  },
 ];

@@ -5,6 +5,7 @@ import type { Client as ConnectClient } from "@connectrpc/connect";
 import { newSandboxId } from "@cloche/protocol";
 import { type HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { decodeDescription, DESCRIPTION_FILE, encodeDescription } from "../suspended/image-description.ts";
 import { testKeys } from "../testing/data-plane-caller.ts";
 import { clientOf, FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeNames } from "../testing/fake-names.ts";
@@ -100,6 +101,25 @@ describe("a suspended machine on another host", () => {
     ) as object;
     expect(record).toMatchObject({ name: "new", idleSuspendSeconds: 9, env: { A: "1" } });
     expect(record).not.toHaveProperty("stored");
+  });
+
+  it("takes no file of the host and no size from its image", async () => {
+    const { id, key } = await suspended();
+    const path = join(here.blobsDir, "images", key, DESCRIPTION_FILE);
+    const image = decodeDescription(await readFile(path), key);
+    const hostile = {
+      disk: "../../../../etc/shadow",
+      snapshot: "../sbx-other/snapshot-1",
+      memoryMb: 1e9,
+      cpus: 1e6,
+    };
+    await writeFile(path, encodeDescription({ ...image, record: { ...image.record, ...hostile } }));
+    await bring(id, key);
+    const own = await readFile(join(there.poolDir, "machines", id, "machine.json"), "utf8");
+    const { memoryMb, cpus } = spec(id);
+    expect(JSON.parse(own)).toMatchObject({ snapshot: "snapshot-1", memoryMb, cpus });
+    expect(own).not.toMatch(/etc|sbx-other/);
+    await expectSame(id);
   });
 
   it("is unpacked once: the machine that is there already is the answer", async () => {

@@ -75,9 +75,11 @@ export function importSteps(parts: OperationParts): SagaStep<ImportContext>[] {
       name: "commit",
       async do({ spec, stored, found }) {
         const { record } = await imagesOf(parts).open(stored.key);
-        const { name, idleSuspendSeconds, egress = record.egress } = spec;
+        const { name, idleSuspendSeconds, cpus, memoryMb, diskMb, egress = record.egress } = spec;
         const { snapshot, words } = found ?? { words: "" };
-        const own = { name, idleSuspendSeconds, ...(egress !== undefined && { egress }) };
+        // The gateway says what a machine may have, not the image.
+        const sizes = { cpus, memoryMb, diskMb };
+        const own = { name, idleSuspendSeconds, ...sizes, ...(egress !== undefined && { egress }) };
         // Watchers must take this for newer than everything the former host told.
         const epoch = Math.max(record.epoch, machines.get(spec.id).epoch);
         const { id: _, errorMessage: __, ...travelled } = record;

@@ -84,7 +84,8 @@ export function decodeDescription(data: Uint8Array, key: string): ImageDescripti
   if (image.key !== key) throw new ImageError("it is another one's");
   for (const name of [image.disk, ...(image.memory?.files ?? []), ...Object.keys(image.memory?.small ?? {})])
     if (!isFileName(name)) throw new ImageError("it names a file that cannot be one");
-  return image;
+  // Other fields would name files of this host.
+  return { ...image, record: travelling(image.record) };
 }
 
 /** Whether the name is valid in storage and in our directories. */
@@ -94,7 +95,7 @@ export const isFileName = (name: string): boolean =>
 export const descriptionFile = "image";
 
 /** The fields of a record that move to another host. */
-export const travelling = (record: MachineRecord): TravellingRecord =>
+export const travelling = (record: TravellingRecord): TravellingRecord =>
   Object.fromEntries(
     travellingFields.filter((field) => record[field] !== undefined).map((field) => [field, record[field]]),
   ) as unknown as TravellingRecord;
