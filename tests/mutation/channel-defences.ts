@@ -240,4 +240,13 @@ export const channelDefences: readonly Defence[] = [
     named: "file link",
     heavy: true,
   },
+  {
+    what: "an edge reaches no agent without a channel",
+    file: "packages/edge/src/upstream/upstreams.ts",
+    find: "if (!this.#isLenient) return refusing(",
+    replace: "if (this.#isLenient) return refusing(",
+    project: "unit",
+    test: "packages/edge/src/channel.test.ts",
+    named: "without a channel is not reached",
+  },
 ];

@@ -52,6 +52,23 @@ test("who shows no token of this sandbox is refused by the edge, and the agent h
   expect(rig.seen).toEqual([]);
 });
 
+test("an agent without a channel is not reached, with whatever token and at whichever port", async () => {
+  await using rig = await Rig.startChannel();
+  const headers = await rig.bearer();
+  const route = rig.gateway.routeOf(sandboxA);
+  rig.gateway.set({ ...route, channelKey: new Uint8Array(), epoch: route.epoch + 1n, allPortsPublic: true });
+  const reached: string[] = [];
+  rig.agent.on("tlsClientError", () => reached.push("a connection"));
+  const statuses = async (): Promise<number[]> =>
+    await Promise.all([
+      rig.ask({ path: "/v1/store", headers }).then(({ status }) => status),
+      rig.ask({ path: "/v1/store" }).then(({ status }) => status),
+      rig.ask({ label: `8000-${sandboxA}` }).then(({ status }) => status),
+    ]);
+  await expect.poll(statuses).toEqual([503, 503, 503]);
+  expect([rig.seen, reached]).toEqual([[], []]);
+});
+
 test("a browser's WebSocket shows its token as a subprotocol, which the edge keeps", async () => {
   await using rig = await Rig.startChannel();
   const token = await rig.gateway.token(sandboxA);

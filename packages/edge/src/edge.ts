@@ -73,6 +73,8 @@ export interface EdgeOptions {
   /** Where all requests are the neighbour's, without TLS: an address of the loopback. Default: nowhere. */
   neighbourPlain?: { port: number; address: string };
   limits?: Partial<EdgeLimits>;
+  /** For tests: an agent without a channel is reached too, and verifies its owner's token itself. Default: it is not. */
+  takesAgentsWithoutChannel?: boolean;
   clock: Clock;
   log: Log;
   /** Receives the edge's metrics; default: they are not exposed. */
@@ -168,6 +170,7 @@ class EdgeServer implements Edge {
       this.#limits,
       monotonicMs,
       tunnels,
+      options.takesAgentsWithoutChannel ?? false,
       this.#relays,
     );
     const onOver = (exchange: Exchange): void => this.#exchangeOver(exchange);

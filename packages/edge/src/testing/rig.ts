@@ -95,6 +95,7 @@ export class Rig implements AsyncDisposable {
           response.end(JSON.stringify({ answeredBy: "host", requestId: context.requestId }));
         },
       }),
+      takesAgentsWithoutChannel: !throughChannel,
       clock: systemClock,
       log: silentLog,
       ...options,

@@ -43,20 +43,26 @@ export class Upstreams {
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
   readonly #tunnels: { issuer: () => string; wallMs: () => number };
+  readonly #isLenient: boolean;
   readonly #relays: HostRelays | undefined;
 
-  /** `nowMs`: monotonic. `tunnels`: issuer and clock of inner tokens. `relays`: for sandboxes on other computers. */
+  /**
+   * `nowMs`: monotonic. `tunnels`: issuer and clock of inner tokens. `isLenient`: agents without a channel are reached.
+   * `relays`: for sandboxes on other computers.
+   */
   constructor(
     keepAwake: (sandboxId: string) => KeptAwake,
     limits: EdgeLimits,
     nowMs: () => number,
     tunnels: { issuer: () => string; wallMs: () => number },
+    isLenient: boolean,
     relays?: HostRelays,
   ) {
     this.#keepAwake = keepAwake;
     this.#limits = limits;
     this.#nowMs = nowMs;
     this.#tunnels = tunnels;
+    this.#isLenient = isLenient;
     this.#relays = relays;
     if (relays !== undefined) relays.onDraining = (hostId) => this.#retire(hostId);
   }
@@ -112,12 +118,14 @@ export class Upstreams {
   #dial(route: Route): Dial {
     const { hostAddress, agentHost: host, agentPort: port, channelKey: key } = route;
     const { agentConnectMs } = this.#limits;
-    if (hostAddress === "") {
-      if (key.length === 0) return dialTcp(host, port, agentConnectMs);
-      return dialChannel({ host, port, key }, agentConnectMs);
+    if (key.length === 0) {
+      // It would get tokens that nobody has verified, by a connection that proves nothing.
+      if (!this.#isLenient) return refusing("the sandbox's host has told of no channel to its agent");
+      return dialTcp(host, port, agentConnectMs);
     }
+    if (hostAddress === "") return dialChannel({ host, port, key }, agentConnectMs);
     const relays = this.#relays;
-    if (relays === undefined) throw new ClocheError("unavailable", "this edge reaches no other computers");
+    if (relays === undefined) return refusing("this edge reaches no other computers");
     return (answer, isWanted) => {
       relays.toAgent(route, isWanted).then((socket) => answer(undefined, socket, true), answer);
     };
@@ -163,6 +171,12 @@ export class Upstreams {
     this.#upstreams.clear();
   }
 }
+
+/** Not thrown: a request is routed where nobody catches. */
+const refusing =
+  (message: string): Dial =>
+  (done) =>
+    done(new ClocheError("unavailable", message, { retryAfterSeconds: 1 }));
 
 const fits = (upstream: Upstream, route: Route): boolean =>
   upstream.epoch === route.epoch &&
