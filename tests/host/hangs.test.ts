@@ -2,20 +2,21 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { UnitRecord } from "../../packages/host/src/drivers/gvisor/unit.ts";
 import { HostLab } from "./host-lab.ts";
 
-describe("a machine that hangs", () => {
+/** They wait most of their time, each for machines of its own. `expect.poll` is the test's where others run beside it. */
+describe.concurrent("a machine that hangs", () => {
   let lab: HostLab;
   beforeAll(async () => {
     lab = await HostLab.open(0, { intervalMs: 2_000, hungAfterMs: 6_000 });
   });
-  afterEach(async () => {
+  afterAll(async () => {
     await lab.destroyAll();
     expect(await lab.leftovers()).toEqual([]);
+    await lab.close();
   });
-  afterAll(() => lab.close());
 
   const waits = { timeout: 90_000, interval: 200 };
   const wordsOf = async (sandboxId: string): Promise<string> =>
@@ -30,7 +31,9 @@ describe("a machine that hangs", () => {
     "agent is stopped": { stop: stopAgent, told: "goroutine " },
   };
   for (const [whose, { stop, told }] of Object.entries(hangs)) {
-    it(`whose ${whose} is noticed, told and brought back from its disk; its stacks are kept, others not touched`, async () => {
+    it(`whose ${whose} is noticed, told and brought back from its disk; its stacks are kept, others not touched`, async ({
+      expect,
+    }) => {
       const { sandboxId } = await lab.create();
       const other = await lab.create();
       await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; sync");
@@ -50,7 +53,7 @@ describe("a machine that hangs", () => {
     });
   }
 
-  it("whose programs hold all descriptors is saved by no call, and brought back from its disk with the reason", async () => {
+  it("whose programs hold all descriptors is saved by no call, and brought back from its disk with the reason", async ({ expect }) => {
     const { sandboxId } = await lab.create();
     await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; mkdir /root/many; sync");
     // Of the host; each file takes two. The limit of a service may be a million.
@@ -72,19 +75,20 @@ except OSError: time.sleep(600)`;
     expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
   });
 
-  it("that stands still because the host froze it is left alone, and goes on", async () => {
+  it("that stands still because the host froze it is left alone, and goes on", async ({ expect }) => {
     const { sandboxId } = await lab.create();
     await lab.exec(sandboxId, "sh", "-c", "echo alive > /run/note");
     const files = { id: sandboxId, dir: join(lab.artifacts.pool.dir, "machines", sandboxId), diskImage: "" };
     await lab.driver.freeze(files, true);
-    // Longer than one that hangs is given, and than its stacks are waited for.
-    await new Promise((resolve) => setTimeout(resolve, 24_000));
+    // Longer than one that hangs is given. Were it ended as one, its stacks would be asked for by now, and written once it goes on.
+    await new Promise((resolve) => setTimeout(resolve, 12_000));
     await lab.driver.freeze(files, false);
+    await new Promise((resolve) => setTimeout(resolve, 3_000));
     expect(reportsOf(sandboxId)).toEqual([]);
     expect(await lab.exec(sandboxId, "cat", "/run/note")).toBe("alive");
   });
 
-  it("whose keeper was killed before it still tells of its end", async () => {
+  it("whose keeper was killed before it still tells of its end", async ({ expect }) => {
     const { sandboxId } = await lab.create();
     await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; sync");
     const { keeper, sandbox } = unitOf(lab, sandboxId);

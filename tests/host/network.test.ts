@@ -169,10 +169,13 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
 
   it("reaches nothing of the host, by none of its addresses", async () => {
     const one = await lease();
-    for (const address of [HOST_PUBLIC, UPLINK_HOST, "10.199.0.2", one.gateway])
-      expect(await probe(namespaceOf(one), "tcp", address, 8080), address).toMatchObject({
-        connected: false,
-      });
+    await Promise.all(
+      [HOST_PUBLIC, UPLINK_HOST, "10.199.0.2", one.gateway].map(async (address) => {
+        expect(await probe(namespaceOf(one), "tcp", address, 8080), address).toMatchObject({
+          connected: false,
+        });
+      }),
+    );
   });
 
   it("reaches no other sandbox, and nobody outside reaches a sandbox", async () => {
@@ -180,10 +183,14 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const two = await lease();
     await serve(namespaceOf(two), "0.0.0.0", 4070);
     expect(await probe(host, "tcp", two.address, 4070)).toMatchObject({ connected: true });
-    expect(await probe(namespaceOf(one), "tcp", two.address, 4070)).toMatchObject({ connected: false });
-    expect(await probe(namespaceOf(one), "udp", two.address, 4070)).toMatchObject({ answered: false });
-    expect(await probe(internet, "tcp", two.address, 4070)).toMatchObject({ connected: false });
-    expect(await probe(internet, "tcp", UPLINK_HOST, 8080)).toMatchObject({ connected: false });
+    const refused = await Promise.all([
+      probe(namespaceOf(one), "tcp", two.address, 4070),
+      probe(namespaceOf(one), "udp", two.address, 4070),
+      probe(internet, "tcp", two.address, 4070),
+      probe(internet, "tcp", UPLINK_HOST, 8080),
+    ]);
+    const [byTcp, byUdp] = [{ connected: false }, { answered: false }];
+    expect(refused).toMatchObject([byTcp, byUdp, byTcp, byTcp]);
   });
 
   it("cannot send under another address, nor speak IPv6", async () => {
@@ -192,10 +199,14 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const namespace = namespaceOf(one);
     // From now on it has the router's hardware address, which it would not get under another of its own.
     expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
-    for (const forged of [two.address, "11.5.5.5", UPLINK_HOST]) {
+    const addresses = [two.address, "11.5.5.5", UPLINK_HOST];
+    for (const forged of addresses)
       await run(["ip", "-n", namespace, "addr", "add", `${forged}/32`, "dev", "eth0"]);
-      expect(await probe(namespace, "udp", PUBLIC, 81, forged), forged).toMatchObject({ answered: false });
-    }
+    await Promise.all(
+      addresses.map(async (forged) => {
+        expect(await probe(namespace, "udp", PUBLIC, 81, forged), forged).toMatchObject({ answered: false });
+      }),
+    );
     // No answer could come back to another's address: that each packet was refused is what counts.
     const denials = (await command({ op: "denials" })) as Record<number, { packets: number }>;
     expect(denials[one.slot]?.packets).toBeGreaterThanOrEqual(3);
@@ -421,7 +432,8 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
 
     it("gives a team's sandboxes so many together, and no connection of another team's share", async () => {
       const [first, second, other] = [await leaseOf("a"), await leaseOf("a"), await leaseOf("b")];
-      const ofTeam = (await opened(first, 800)) + (await opened(second, 800));
+      const [ofFirst = 0, ofSecond = 0] = await Promise.all([opened(first, 800), opened(second, 800)]);
+      const ofTeam = ofFirst + ofSecond;
       expect(ofTeam).toBeGreaterThan(500);
       expect(ofTeam).toBeLessThanOrEqual(768);
       expect(await opened(other, 200)).toBe(200);
@@ -449,8 +461,10 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     }, 60_000);
 
     it("leaves a quarter of the table to the host, however many teams there are", async () => {
-      let all = 0;
-      for (const team of ["a", "b", "c", "d", "e", "f"]) all += await opened(await leaseOf(team), 768);
+      const leases: NetworkLease[] = [];
+      for (const team of ["a", "b", "c", "d", "e", "f"]) leases.push(await leaseOf(team));
+      const counts = await Promise.all(leases.map((one) => opened(one, 768)));
+      const all = counts.reduce((sum, count) => sum + count);
       expect(all).toBeGreaterThan(2_000);
       expect(all).toBeLessThanOrEqual(3_072);
     }, 90_000);

@@ -1,19 +1,17 @@
 // Damaged files under virtual machines: what can never be restored is told apart from what may work at the next try.
 import { readdirSync } from "node:fs";
-import { execFile as execFileCallback } from "node:child_process";
-import { appendFile, chmod, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { appendFile, chmod, readFile, truncate, writeFile } from "node:fs/promises";
 import { createHash } from "node:crypto";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { ImageMismatchError, type MachineFiles } from "../../packages/host/src/drivers/driver.ts";
 import type { QemuDriver } from "../../packages/host/src/drivers/qemu/driver.ts";
 import { snapshotPaths } from "../../packages/host/src/drivers/qemu/snapshot-files.ts";
+import { fillPool } from "./full-pool.ts";
 import { hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } from "./qemu-lab.ts";
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 900_000 });
 
-const execFile = promisify(execFileCallback);
 const root = process.getuid?.() === 0;
 if (!root) console.warn("tests of damaged virtual machines are skipped: they need root");
 
@@ -87,14 +85,13 @@ describe.skipIf(!root)("damage", () => {
     driver.onExit((id, reason) => void (id === made.id && reasons.push(reason)));
     const machine = await driver.create(made, LAB_RESOURCES);
     expect((await runIn(machine, `${MOUNT} && echo safe > /mnt/disk/file && sync`)).code).toBe(0);
-    const filler = join(lab.pool.dir, "filler");
+    const giveBack = fillPool(lab.pool.dir, 1);
     try {
-      await execFile("sh", ["-c", `dd if=/dev/zero of=${filler} bs=1M; sync`]).catch(() => undefined);
       await runIn(machine, "dd if=/dev/zero of=/mnt/disk/large bs=1M count=300 conv=fsync");
       await new Promise((resolve) => setTimeout(resolve, 5_000));
       expect(reasons).toEqual([]);
     } finally {
-      await rm(filler, { force: true });
+      giveBack();
     }
     const why = "its disk took no more writes, because the host's disk was full or failed";
     await expect.poll(() => reasons, { timeout: 60_000 }).toEqual([why]);
