@@ -8,15 +8,15 @@ import type { WireAnswer } from "../conformance/wire.ts";
 import { type Client, eventually } from "../fixtures/client.ts";
 
 const mebibyte = 1_048_576;
-/** Several times what the kernel's sockets hold on the way. */
-const largeBytes = 48 * mebibyte + 4_321;
 const patienceMs = 240_000;
 
 const q = (path: string, more = ""): string => `/v1/files?path=${encodeURIComponent(path)}${more}`;
 const jsonOf = (answer: WireAnswer): Record<string, unknown> =>
   JSON.parse(answer.body.toString()) as Record<string, unknown>;
 
-export function filesAsLived(client: Client): void {
+/** `large`: by default several times what the kernel's sockets hold on the way. */
+export function filesAsLived(client: Client, large = 48 * mebibyte): void {
+  const largeBytes = large + 4_321;
   const { target } = client.session;
   let sandbox: TestSandbox;
   beforeAll(async () => {
@@ -93,7 +93,7 @@ export function filesAsLived(client: Client): void {
         small,
         "echo kept > /root/kept; fallocate -l $(($(df -B1 --output=avail / | tail -1) - 20000000)) /root/filler",
       );
-      const body = Buffer.alloc(48 * mebibyte, "f");
+      const body = Buffer.alloc(large, "f");
       const send = (more = ""): Promise<WireAnswer> =>
         client.call(small, "PUT", q("/root/kept", more), { body, deadlineMs: patienceMs });
       for (const more of ["", "&append=true"])

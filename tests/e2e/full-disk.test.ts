@@ -34,7 +34,8 @@ beforeAll(async () => {
     });
     expect(answer.status).toBe(200);
   }
-  const fill = "dd if=/dev/zero of=/fill bs=1M; dd if=/dev/zero of=/rest bs=4k; true";
+  const most = "fallocate -l $(($(df -B1 --output=avail / | tail -1) - 20000000)) /fill";
+  const fill = `${most}; dd if=/dev/zero of=/rest bs=1M; dd if=/dev/zero of=/rest bs=4k oflag=append conv=notrunc; true`;
   await client.exec(sandbox, ["sh", "-c", fill]);
   const write = await client.call(sandbox, "POST", "/v1/files?path=/more", {
     body: Buffer.alloc(500_000, "x"),

@@ -1,7 +1,7 @@
 // Sandboxes that sleep when nothing happens in them, by what really happens: commands, traffic and processor time keep one
 // awake, its owner's looks do not; one that sleeps is woken by the request that wants it.
 import https from "node:https";
-import { describe, expect, inject, onTestFinished, test } from "vitest";
+import { describe, expect, inject, test, type TestContext } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { eventually, sharedClient } from "../fixtures/client.ts";
 
@@ -10,7 +10,10 @@ const client = sharedClient();
 /** Well above what a busy machine may keep a server of a sandbox from its next byte. */
 const idleSeconds = 5;
 
-async function make(fields: Record<string, unknown> = {}): Promise<TestSandbox> {
+async function make(
+  { onTestFinished }: TestContext,
+  fields: Record<string, unknown> = {},
+): Promise<TestSandbox> {
   const sandbox = await client.create(fields);
   onTestFinished(() => client.session.discard(sandbox.id));
   return sandbox;
@@ -75,9 +78,15 @@ async function listen(sandbox: TestSandbox, port: number): Promise<() => void> {
   return () => request.destroy();
 }
 
-describe("idle_suspend_seconds", () => {
-  test("a command, traffic and mere computing keep a sandbox awake; without them it sleeps", async () => {
-    const [executing, serving, computing, idle] = await Promise.all([make(), make(), make(), make()]);
+/** They wait most of their time. */
+describe.concurrent("idle_suspend_seconds", () => {
+  test("a command, traffic and mere computing keep a sandbox awake; without them it sleeps", async (context) => {
+    const [executing, serving, computing, idle] = await Promise.all([
+      make(context),
+      make(context),
+      make(context),
+      make(context),
+    ]);
     const program = Buffer.from(stream);
     await client.call(serving, "POST", "/v1/files?path=/root/stream.py", { body: program });
     await client.call(serving, "PUT", "/v1/services/stream", {
@@ -85,7 +94,7 @@ describe("idle_suspend_seconds", () => {
     });
     await client.call(serving, "POST", "/v1/services/stream/start");
     const stopListening = await listen(serving, 8_000);
-    onTestFinished(stopListening);
+    context.onTestFinished(stopListening);
     await client.call(computing, "POST", "/v1/files?path=/root/compute.py", { body: Buffer.from(compute) });
     await client.shell(computing, "python3 /root/compute.py > /dev/null 2>&1 &");
     const command = client
@@ -113,8 +122,8 @@ describe("idle_suspend_seconds", () => {
     await Promise.all(busy.map((one) => comesTo(one, asleep)));
   });
 
-  test("one that sleeps is woken by the requests that want it, and they wait", async () => {
-    const sandbox = await make({ auto_resume: true });
+  test("one that sleeps is woken by the requests that want it, and they wait", async (context) => {
+    const sandbox = await make(context, { auto_resume: true });
     await client.shell(sandbox, "echo in memory > /dev/shm/note");
     await mayBeIdle(sandbox);
     await comesTo(sandbox, asleep);
