@@ -7,7 +7,7 @@ import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
 
-const lifetimeSeconds = 40;
+const lifetimeSeconds = 15;
 let service: TestService;
 let client: Client;
 let sandbox: TestSandbox;

@@ -1,14 +1,14 @@
 // Hardened computers give root's shell a strict umask. What is made for sandboxes is readable there all the same; secrets are not.
 import { statSync } from "node:fs";
 import { join } from "node:path";
-import { expect, onTestFailed, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { Client } from "../fixtures/client.ts";
 import { repositoryRoot, runCommand, TestService } from "../fixtures/service.ts";
 
-test.each(["027", "077"])("a service started under umask %s", async (mask) => {
+test.concurrent.for(["027", "077"])("a service started under umask %s", async (mask, context) => {
   const service = await TestService.create({ CLOCHE_WARM_POOL: "0" });
-  onTestFinished(async () => expect(await service.destroy()).toEqual([]));
-  onTestFailed(() => console.error(service.logTail()));
+  context.onTestFinished(async () => expect(await service.destroy()).toEqual([]));
+  context.onTestFailed(() => console.error(service.logTail()));
   const line = `umask ${mask} && exec sh scripts/run.sh up --detach`;
   const options = { env: service.env, cwd: repositoryRoot, deadlineMs: 300_000 };
   const started = await runCommand("sh", ["-c", line], options);

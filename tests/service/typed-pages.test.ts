@@ -3,22 +3,22 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { repositoryRoot, runCommand, startService, TestService } from "../fixtures/service.ts";
+import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from "vitest";
+import { repositoryRoot, runCommand, TestService } from "../fixtures/service.ts";
 
+const { home, env: settings } = inject("service");
 let service: TestService;
 let folder = "";
 beforeAll(async () => {
-  service = await startService();
+  service = await TestService.running(home, settings);
   folder = mkdtempSync(join(tmpdir(), "cloche-typed-"));
   for (const name of ["bin", ".ssh"]) mkdirSync(join(folder, name));
   writeFileSync(join(folder, ".ssh/config"), "", { mode: 0o600 });
   for (const [name, text] of Object.entries(readersPrograms()))
     writeFileSync(join(folder, "bin", name), `#!/bin/sh\n${text}\n`, { mode: 0o755 });
 });
-afterAll(async () => {
+afterAll(() => {
   for (const made of [folder, "/tmp/demo-repo"]) rmSync(made, { recursive: true, force: true });
-  expect(await service?.destroy()).toEqual([]);
 });
 
 const read = (page: string): string => readFileSync(join(repositoryRoot, page), "utf8");
