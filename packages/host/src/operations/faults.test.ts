@@ -206,7 +206,7 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
       return machines.filter(({ phase }) => [MachinePhase.STARTING, MachinePhase.STOPPED].includes(phase))
         .length;
     };
-    await expect.poll(underWay, { timeout: 5_000 }).toBe(0);
+    await expect.poll(underWay, { timeout: 5_000, interval: 5 }).toBe(0);
   };
   /** So that each round begins without machines of the one before. */
   const clear = async (): Promise<void> => {
