@@ -1,5 +1,5 @@
 // The parts of `npm test`, in the order in which they start, two at a time: what breaks most, and says so soonest, first, and the
-// longest beside it.
+// longest beside it; then the long ones before the short, so that both lanes end together.
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { whyNoLastRelease } from "../upgrade/last-release.ts";
@@ -54,8 +54,11 @@ export const parts: readonly Part[] = [
     packages: { ...clientPackages, ...imagePackages },
   },
   { name: "unit", deadlineMs: 12 * minute },
+  { name: "host", deadlineMs: 20 * minute, folder: "tests/host" },
   // Whole services: started, stopped, killed, taken over.
   { name: "service", deadlineMs: 25 * minute, folder: "tests/service", packages: clientPackages },
+  // What a virtual machine could do otherwise than gVisor, and what can happen to one; all of e2e on them is vm-all.
+  { name: "vm", deadlineMs: 30 * minute, folder: "tests/vm", packages: imagePackages },
   // SDKs, adapters, MCP, and the published packages.
   {
     name: "clients",
@@ -63,29 +66,16 @@ export const parts: readonly Part[] = [
     folder: "tests/clients",
     packages: { ...clientPackages, ...imagePackages },
   },
-  { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },
-  // The Helm chart and the images' format, without a cluster.
-  { name: "deploy", deadlineMs: 5 * minute, folder: "tests/deploy", packages: { python3: "python3" } },
-  { name: "guest", deadlineMs: 15 * minute, folder: "tests/guest" },
-  { name: "host", deadlineMs: 20 * minute, folder: "tests/host" },
-  // What a virtual machine could do otherwise than gVisor, and what can happen to one; all of e2e on them is vm-all.
-  {
-    name: "vm",
-    deadlineMs: 30 * minute,
-    folder: "tests/vm",
-    packages: imagePackages,
-  },
-  {
-    name: "oci",
-    deadlineMs: 12 * minute,
-    folder: "tests/oci",
-    packages: imagePackages,
-  },
-  { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
   // The first run of a machine builds an S3 server: two minutes more.
   { name: "cluster", deadlineMs: 15 * minute, folder: "tests/cluster" },
-  { name: "upgrade", deadlineMs: 6 * minute, folder: "tests/upgrade", whyNot: whyNoLastRelease },
+  { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },
+  { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
+  { name: "guest", deadlineMs: 15 * minute, folder: "tests/guest" },
+  { name: "oci", deadlineMs: 12 * minute, folder: "tests/oci", packages: imagePackages },
   { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
+  { name: "upgrade", deadlineMs: 6 * minute, folder: "tests/upgrade", whyNot: whyNoLastRelease },
+  // The Helm chart and the images' format, without a cluster.
+  { name: "deploy", deadlineMs: 5 * minute, folder: "tests/deploy", packages: { python3: "python3" } },
   {
     name: "vm-all",
     deadlineMs: 50 * minute,
