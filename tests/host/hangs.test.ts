@@ -53,7 +53,9 @@ describe.concurrent("a machine that hangs", () => {
     });
   }
 
-  it("whose programs hold all descriptors is saved by no call, and brought back from its disk with the reason", async ({ expect }) => {
+  it("whose programs hold all descriptors is saved by no call, and brought back from its disk with the reason", async ({
+    expect,
+  }) => {
     const { sandboxId } = await lab.create();
     await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; mkdir /root/many; sync");
     // Of the host; each file takes two. The limit of a service may be a million.

@@ -5,7 +5,7 @@ import type { Client as ConnectClient } from "@connectrpc/connect";
 import { newSandboxId } from "@cloche/protocol";
 import { type HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { decodeDescription, DESCRIPTION_FILE, encodeDescription } from "../suspended/image-description.ts";
+import { decodeDescription, descriptionFile, encodeDescription } from "../suspended/image-description.ts";
 import { testKeys } from "../testing/data-plane-caller.ts";
 import { clientOf, FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeNames } from "../testing/fake-names.ts";
@@ -105,7 +105,7 @@ describe("a suspended machine on another host", () => {
 
   it("takes no file of the host and no size from its image", async () => {
     const { id, key } = await suspended();
-    const path = join(here.blobsDir, "images", key, DESCRIPTION_FILE);
+    const path = join(here.blobsDir, "images", key, descriptionFile);
     const image = decodeDescription(await readFile(path), key);
     const hostile = {
       disk: "../../../../etc/shadow",
