@@ -250,7 +250,7 @@ export const storageDefences: readonly Defence[] = [
   {
     what: "a stored memory image chooses no directory of the host",
     file: "packages/host/src/drivers/gvisor/memory-image.ts",
-    find: " && AGENT_ROOT.test(basename(agentRootDir))",
+    find: " && agentRootName.test(basename(agentRootDir))",
     replace: "",
     project: "unit",
     test: "packages/host/src/drivers/gvisor/memory-image.test.ts",

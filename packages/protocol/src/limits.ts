@@ -100,6 +100,8 @@ export const limits = {
   pageBytes: 4 * 1024 * 1024 - 4 * 1024,
   /** Entries of a list without a page size; a token leads to the rest. Equal to a team's default quota of sandboxes. */
   unpagedList: 10_000,
+  /** Bytes of a list of sandboxes without a page size: 10,000 records with 1 KiB of metadata each fit. */
+  unpagedListBytes: 16 * 1024 * 1024,
   auditPageSizeDefault: 100,
   createAnswerMs: 10_000,
   durableAnswerMs: 60_000,

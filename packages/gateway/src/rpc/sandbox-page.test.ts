@@ -28,7 +28,12 @@ test.each([
   [26, 25, 25, true],
 ])("of %d sandboxes a page of %d has %d", async (count, pageSize, length, hasMore) => {
   const { list } = listOf(count);
-  const { sandboxes, next } = await sandboxPage(list, query, pageSize, (record) => record);
+  const { sandboxes, next } = await sandboxPage(
+    list,
+    query,
+    { pageSize, pageBytes: limits.pageBytes },
+    (record) => record,
+  );
   expect(sandboxes.map(({ ordinal }) => ordinal)).toEqual(Array.from({ length }, (_, at) => at + 1));
   expect(next?.ordinal).toBe(hasMore ? length : undefined);
 });
@@ -36,9 +41,22 @@ test.each([
 test("a page ends before it has more than 4 MiB, and little more is read", async () => {
   const each = 100_000;
   const { list, asked } = listOf(10_000, each);
-  const { sandboxes, next } = await sandboxPage(list, query, 10_000, (record) => record);
+  const { sandboxes, next } = await sandboxPage(
+    list,
+    query,
+    { pageSize: 10_000, pageBytes: limits.pageBytes },
+    (record) => record,
+  );
   const fitting = Math.floor(limits.pageBytes / each);
   expect(sandboxes).toHaveLength(fitting);
   expect(next?.ordinal).toBe(fitting);
   expect(asked.reduce((sum, limit) => sum + limit)).toBeLessThan(fitting + 26);
+});
+
+test("a list without a page size has all of a team's default quota", async () => {
+  const { list } = listOf(10_000, 1_000);
+  const bounds = { pageSize: limits.unpagedList, pageBytes: limits.unpagedListBytes };
+  const { sandboxes, next } = await sandboxPage(list, query, bounds, (record) => record);
+  expect(sandboxes).toHaveLength(10_000);
+  expect(next).toBeUndefined();
 });

@@ -2,7 +2,6 @@
  * One page of a team's sandboxes. Metadata may be 300 KB for each, so a page also ends by its bytes; and records are
  * read in parts, between which other teams are served.
  */
-import { limits } from "@cloche/protocol";
 import type { SandboxQuery } from "../database/sandbox-list.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { wireBytes } from "./page-bytes.ts";
@@ -16,13 +15,18 @@ export interface SandboxPage<Message> {
   next: SandboxRecord | undefined;
 }
 
+export interface PageBounds {
+  pageSize: number;
+  /** As `wireBytes` counts; a page has at least one sandbox. */
+  pageBytes: number;
+}
+
 export async function sandboxPage<Message>(
   list: (query: SandboxQuery) => Promise<SandboxRecord[]>,
   query: SandboxQuery,
-  pageSize: number,
+  { pageSize, pageBytes: most }: PageBounds,
   messageOf: (record: SandboxRecord) => Message,
 ): Promise<SandboxPage<Message>> {
-  const most = limits.pageBytes;
   const sandboxes: Message[] = [];
   let last: SandboxRecord | undefined;
   let bytes = 0;

@@ -115,7 +115,9 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const after = request.pageToken === "" ? {} : { after: decodePageToken(request.pageToken, filters) };
       const query = { teamId, ...filters, ...after };
       const list = database.sandboxes.list.bind(database.sandboxes);
-      const page = await sandboxPage(list, query, pageSizeOf(request), message);
+      // Whoever sends an empty request (the contract's "Requests") does not look for a token.
+      const pageBytes = request.pageSize === 0 ? limits.unpagedListBytes : limits.pageBytes;
+      const page = await sandboxPage(list, query, { pageSize: pageSizeOf(request), pageBytes }, message);
       return {
         sandboxes: page.sandboxes,
         nextPageToken: page.next === undefined ? "" : encodePageToken(page.next, filters),
