@@ -267,6 +267,15 @@ export const shareDefences: readonly Defence[] = [
     named: "at a bounded rate",
   },
   {
+    what: "no long line of a QEMU is parsed in one turn",
+    file: "packages/host/src/drivers/qemu/qmp.ts",
+    find: "      if (this.#rest.length > maxLineBytes) return this.close();\n      from",
+    replace: "      from",
+    project: "unit",
+    test: "packages/host/src/drivers/qemu/qmp.test.ts",
+    named: "longer than any",
+  },
+  {
     what: "a guest does not fill the pool by QEMU's log",
     file: "packages/host/src/drivers/qemu/vm.ts",
     find: "    await new QemuLog(this.directory).shorten();\n",

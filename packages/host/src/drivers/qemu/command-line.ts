@@ -34,7 +34,7 @@ const incomingFd = 3;
 const tapFd = 4;
 const qmpFd = 5;
 /** Bytes kept of the serial line: the last output of the guest's kernel. A power of two. */
-const consoleBytes = 65_536;
+export const consoleBytes = 65_536;
 const translationCacheMb = 128;
 
 /** Names within QEMU. */

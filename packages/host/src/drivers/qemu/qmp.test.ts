@@ -87,6 +87,12 @@ describe("QmpClient", () => {
     expect(events).toBeLessThan((performance.now() - beganMs) * 10 + inOneRead + 10);
   });
 
+  it.each(["", "\n"])("hangs up on a line that is longer than any of QEMU's, ended by %j", async (end) => {
+    const nested = `${"[".repeat(65_536)}${"]".repeat(65_536)}`;
+    const client = await connectTo(({ id }) => `{"return": ${nested}, "id": ${id}}${end}`);
+    await expect(client.execute("stop")).rejects.toThrow("QEMU has ended");
+  });
+
   it("hangs up on a line that does not end", async () => {
     const client = await connectTo(() => "x".repeat(2 * 1024 * 1024));
     await expect(client.execute("stop")).rejects.toThrow("QEMU has ended");

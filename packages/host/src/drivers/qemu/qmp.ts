@@ -10,8 +10,10 @@ import { connect, type Socket } from "node:net";
 import { asBuffer, PieceRate } from "@cloche/base";
 import { GatheredBytes } from "@cloche/protocol";
 
-/** The longest is the console's ring, whose 64 KiB may all be escaped. */
-const maxLineBytes = 1024 * 1024;
+/** Bytes of the console in one answer. */
+export const consoleReadBytes = 16_384;
+/** The longest is such an answer, in which each byte may be escaped. More would be parsed in one turn of the event loop. */
+const maxLineBytes = 8 * consoleReadBytes;
 /** Lines, reads and KiB in a millisecond, for which the reading of one machine waits: a guest can cause events without end. */
 const readPerMs = 10;
 const pieceBytes = 1_024;
@@ -141,6 +143,7 @@ export class QmpClient {
     let from = 0;
     for (let end = bytes.indexOf(newline); end >= 0; end = bytes.indexOf(newline, from)) {
       this.#rest.push(bytes.subarray(from, end));
+      if (this.#rest.length > maxLineBytes) return this.close();
       from = end + 1;
       lines += 1;
       if (!this.#line(asBuffer(this.#rest.take()).toString("utf8"))) return this.close();

@@ -21,6 +21,7 @@ import type { NetworkLease } from "../network-slots.ts";
 import { isAlive } from "../process-identity.ts";
 import { agentAnswers, untilAgentAnswers } from "../../agent-calls/agent-answer.ts";
 import {
+  consoleBytes,
   diskFileNode,
   diskNode,
   diskOf,
@@ -31,7 +32,7 @@ import {
 } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { launchQemu } from "./launch.ts";
-import { QmpClient } from "./qmp.ts";
+import { consoleReadBytes, QmpClient } from "./qmp.ts";
 import { type SnapshotManifest, snapshotPaths } from "./snapshot-files.ts";
 import { prepareTap } from "./tap.ts";
 import { QemuLog } from "./qemu-log.ts";
@@ -351,11 +352,16 @@ export class Vm {
     await this.#killOrReport();
   }
 
+  /** The end of the console's ring, which is read from its beginning. */
   async #consoleTail(): Promise<string> {
-    return this.#qmp
-      .execute("ringbuf-read", { device: vmNodes.console, size: 65_536 }, 2_000)
-      .then((text) => String(text).slice(-consoleTailBytes))
-      .catch(() => "");
+    let tail = "";
+    for (let read = 0; read < consoleBytes; read += consoleReadBytes) {
+      const piece = { device: vmNodes.console, size: consoleReadBytes };
+      const text = await this.#qmp.execute("ringbuf-read", piece, 2_000).catch(() => "");
+      tail = (tail + String(text)).slice(-consoleTailBytes);
+      if (text === "") break;
+    }
+    return tail;
   }
 
   async #disconnected(): Promise<void> {
