@@ -33,6 +33,7 @@ export const limits = {
   storeListKeysDefault: 1_000,
   /** Deleted files that are still open, at a suspend or live fork under gVisor: saving a byte takes 20 of memory. */
   deletedOpenBytes: 16 * 1024 * 1024,
+  /** Also `maxLength` in spec/dataplane.openapi.yaml; host/src/checkpoint/manifest.ts bounds it in UTF-16. */
   checkpointNameLength: 128,
   checkpointWaitPollMs: 100,
   checkpointWaitTimeoutSeconds: 30,
@@ -162,6 +163,7 @@ export const defaults = {
   e2bPort: 7082,
   baseDomain: "cloche.localhost",
   tokenLifetimeSeconds: 3_600,
+  /** The size of a sandbox, and of ready machines. Also written in sandbox.proto (spec/proto) and docs/gateway.md. */
   cpus: 2,
   memoryMb: 1_024,
   diskMb: 8_192,

@@ -6,7 +6,7 @@ const pauseMsMax = 25;
 const pauseShare = 0.05;
 const probeTimeoutMs = 2_000;
 
-/** How it is judged whether a service is healthy: by its port, by its image's check, or not at all. */
+/** How it is judged whether a service is healthy: by its port, by its image's check, or not at all (service-health.ts chooses). */
 export interface ServiceHealth {
   /** Resolves true once the service is healthy, false if `signal` aborts before. */
   comesUp(signal: AbortSignal): Promise<boolean>;

@@ -1,3 +1,4 @@
+import { defaults } from "@cloche/protocol";
 import { Option } from "commander";
 import { collectPairs, positiveNumber, present, requireCommand, wholeNumber } from "../options.ts";
 import { during } from "../progress.ts";
@@ -23,8 +24,8 @@ export function addRunCommand(registry: Registry): void {
     .option("--name <name>", "of the sandbox; generated when left out")
     .addOption(new Option("--allow-duplicate-name", "also if another sandbox of the team has the name"))
     .option("--rm", "delete the sandbox when the command has ended; else it stays and runs")
-    .option("--cpus <number>", "default 2", positiveNumber)
-    .option("--memory <mb>", "default 1024", wholeNumber)
+    .option("--cpus <number>", `default ${defaults.cpus}`, positiveNumber)
+    .option("--memory <mb>", `default ${defaults.memoryMb}`, wholeNumber)
     .option("-w, --dir <path>", "working directory; default /root")
     .option("-e, --env <KEY=VALUE>", "repeatable", collectPairs)
     .option("-u, --user <user>", "name or uid, with :group if need be; default root")

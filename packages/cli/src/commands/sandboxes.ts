@@ -8,6 +8,7 @@ import {
   type SandboxInfo,
   type SandboxState,
 } from "@cloche/sdk";
+import { defaults } from "@cloche/protocol";
 import { Option } from "commander";
 import { UsageError } from "../exit-codes.ts";
 import {
@@ -102,9 +103,9 @@ export function addSandboxCommands(registry: Registry): void {
     .description("create a sandbox and wait until it runs")
     .option("--name <name>", "generated when left out; no other sandbox of the team may have it")
     .addOption(duplicateName())
-    .option("--cpus <number>", "default 2", positiveNumber)
-    .option("--memory <mb>", "default 1024", wholeNumber)
-    .option("--disk <mb>", "default 8192", wholeNumber)
+    .option("--cpus <number>", `default ${defaults.cpus}`, positiveNumber)
+    .option("--memory <mb>", `default ${defaults.memoryMb}`, wholeNumber)
+    .option("--disk <mb>", `default ${defaults.diskMb}`, wholeNumber)
     .option("-e, --env <KEY=VALUE>", "for every command and service; repeatable", collectPairs)
     .option("--metadata <KEY=VALUE>", "repeatable", collectPairs)
     .option("--template <name>", "default base")

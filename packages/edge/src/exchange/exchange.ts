@@ -130,7 +130,10 @@ export class Exchange {
     if (this.expectsContinue) this.sendContinue();
   }
 
-  /** Begins the answer. An answer that begins before the request is complete also ends the connection. */
+  /**
+   * Begins the answer. An answer that begins before the request is complete also ends the connection. A header of every
+   * answer belongs here, in `accept` and in raw-answer.ts.
+   */
   begin(status: number, reason: string | undefined, headers: RawHeaders): void {
     const all = [...headers, ...this.finalHeaders, "x-request-id", this.requestId];
     if (this.#refused || (!this.#bodyOver && !this.request.complete)) all.push("connection", "close");

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { isSandboxId } from "@cloche/protocol";
+import { defaults, isSandboxId } from "@cloche/protocol";
 import { mcpLimits } from "../limits.ts";
 import { checkpointField, envField, present, sandboxField, tool, type Tool } from "../tool.ts";
 import { recordOf, runningRecord, sandboxRecord } from "./sandbox-record.ts";
@@ -30,9 +30,19 @@ const createSandbox = tool({
       .optional()
       .describe("Begin with the disk of this checkpoint instead of an empty machine."),
     env: envField.describe('Environment variables of every command in it, such as ["DEBUG=1"].'),
-    cpus: z.number().min(0.1).max(64).optional().describe("Processors. Default 2."),
-    memory_mb: z.int().min(128).max(262_144).optional().describe("Memory in MiB. Default 1024."),
-    disk_mb: z.int().min(1_024).max(1_048_576).optional().describe("Disk in MiB. Default 8192."),
+    cpus: z.number().min(0.1).max(64).optional().describe(`Processors. Default ${defaults.cpus}.`),
+    memory_mb: z
+      .int()
+      .min(128)
+      .max(262_144)
+      .optional()
+      .describe(`Memory in MiB. Default ${defaults.memoryMb}.`),
+    disk_mb: z
+      .int()
+      .min(1_024)
+      .max(1_048_576)
+      .optional()
+      .describe(`Disk in MiB. Default ${defaults.diskMb}.`),
     network: z
       .enum(["open", "none"])
       .optional()

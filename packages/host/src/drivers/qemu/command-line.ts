@@ -33,7 +33,7 @@ export const vmFiles = {
 const incomingFd = 3;
 const tapFd = 4;
 const qmpFd = 5;
-/** Bytes kept of the serial line: the last output of the guest's kernel. A power of two. */
+/** Bytes kept of the serial line: the last output of the guest's kernel (vm.ts logs the end of it). A power of two. */
 export const consoleBytes = 65_536;
 const translationCacheMb = 128;
 

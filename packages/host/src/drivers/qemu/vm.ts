@@ -51,6 +51,7 @@ import {
 
 const endTries = 500;
 const endPauseMs = 10;
+/** Bytes of the console in a log line; QEMU keeps `consoleBytes`. */
 const consoleTailBytes = 4_096;
 const reasonMax = 200;
 const saveTimeoutMs = 60_000;
