@@ -146,7 +146,7 @@ export function portHeaders(
 
 /**
  * Redeems `/__cloche/link?token=…&path=…` (IssuePortLink); each link works once. Returns the headers of a redirect to
- * `path`, which stays on the same origin.
+ * `path`, which stays on the same origin. The cookie lives as long as its token, which the gateway issues (TokenIssuer).
  */
 export async function redeemPortLink(
   request: IncomingMessage,
