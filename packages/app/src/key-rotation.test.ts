@@ -25,9 +25,9 @@ beforeEach(async () => {
 afterEach(() => rm(home, { recursive: true, force: true }));
 
 const kids = async (): Promise<string[]> => (await homeSigningKeys(home).list()).map(({ kid }) => kid);
-const rotation = (): KeyRotation =>
+const rotation = (store = homeSigningKeys(home)): KeyRotation =>
   new KeyRotation({
-    store: homeSigningKeys(home),
+    store,
     tokenLifetimeSeconds: lifetimeSeconds,
     clock,
     log: silentLog,
@@ -106,6 +106,26 @@ describe("KeyRotation", () => {
     failure = new Error("the host is away");
     await expect(one.rotate()).rejects.toThrow("the host is away");
     expect(await readdir(signingKeyFolder(home))).toEqual(before);
+    await one.close();
+  });
+
+  it("keeps a key that signs where only the end of the older one cannot be written down", async () => {
+    const [old] = await kids();
+    let isFull = true;
+    const store = homeSigningKeys(home);
+    const retire = async (kid: string, atMs: number): Promise<void> => {
+      if (isFull) throw new Error("no space left on device");
+      await store.retire?.(kid, atMs);
+    };
+    const one = rotation({ ...store, retire });
+    await one.current();
+    one.start(async (keys) => void used.push(keys.map(({ kid }) => kid)));
+    const { kid, retiring } = await one.rotate();
+    expect(used).toEqual([[kid, old]]);
+    expect(await kids()).toEqual([kid, old]);
+    expect(retiring).toEqual([{ kid: old, atMs: clock.nowMs() + 110_000 }]);
+    isFull = false;
+    await inTime(kids).toEqual([kid]);
     await one.close();
   });
 

@@ -68,13 +68,16 @@ export class KeyRotation {
     await this.#queue.drain();
   }
 
-  /** Makes the next key; resolves when it signs on all gateways. If host or edges cannot be told, nothing changes. */
+  /** Makes the next key; resolves when it signs on all gateways. If host or edges cannot be told in time, nothing changes. */
   async rotate(): Promise<Rotated> {
     const { store, clock, log } = this.#parts;
     const { kid, signsFromMs } = await this.#inTurn(async () => {
       const next = await store.add(clock.nowMs(), this.#retireAfterMs);
       await this.#look().catch(async (error: unknown) => {
-        await store.remove(next.kid);
+        // What failed is about older keys, and is tried again.
+        if (this.#isInUse(next.kid))
+          return log.warn({ err: error }, "older signing keys were not retired yet");
+        if (!this.#mayOthersSign(next.signsFromMs)) await store.remove(next.kid);
         throw error;
       });
       return next;
@@ -85,9 +88,19 @@ export class KeyRotation {
       await this.#inTurn(() => this.#look());
     }
     const older = (await store.list()).filter((key) => key.kid !== kid);
-    const retiring = older.map((key) => ({ kid: key.kid, atMs: key.retiresAtMs ?? 0 }));
+    const endMs = clock.nowMs() + this.#retireAfterMs;
+    const retiring = older.map((key) => ({ kid: key.kid, atMs: key.retiresAtMs ?? endMs }));
     log.info({ kid, retiring }, "tokens are signed with a new key");
     return { kid, retiring };
+  }
+
+  #isInUse(kid: string): boolean {
+    return this.#inUse.split(" ").includes(kid);
+  }
+
+  /** Other gateways sign from a time on, by their clocks. */
+  #mayOthersSign(signsFromMs: number): boolean {
+    return signsFromMs > 0 && this.#parts.clock.nowMs() >= signsFromMs - graceMs;
   }
 
   get #retireAfterMs(): number {

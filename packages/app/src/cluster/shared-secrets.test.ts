@@ -111,8 +111,10 @@ describe("signing keys of several gateways", () => {
       log: silentLog,
     });
     const kids = (of: readonly SigningKeyFile[]): string[] => of.map(({ kid }) => kid);
-    const state = { uses: kids(await keys.current()), isAway: false };
+    const state = { uses: kids(await keys.current()), isAway: false, tellsMs: 0, isTelling: false };
     keys.start(async (next) => {
+      state.isTelling = true;
+      if (state.tellsMs > 0) await clock.sleep(state.tellsMs);
       if (state.isAway) throw new Error("away");
       state.uses = kids(next);
     });
@@ -169,6 +171,20 @@ describe("signing keys of several gateways", () => {
     b.state.isAway = false;
     await clock.advance(5_000);
     await expect.poll(() => b.state.uses).toEqual(a.state.uses);
+  });
+
+  it.each([
+    ["taken back at once", 0, 1],
+    ["kept where other gateways sign with it by then", 12_000, 2],
+  ])("that the others cannot be told of are %s", async (_what, tellsMs, left) => {
+    const { keys, state } = await gateway();
+    Object.assign(state, { isAway: true, tellsMs });
+    const failed = expect(keys.rotate()).rejects.toThrow("away");
+    await expect.poll(() => state.isTelling).toBe(true);
+    await clock.advance(tellsMs);
+    await failed;
+    expect(await shared.list("signing-key/")).toHaveLength(left);
+    state.tellsMs = 0;
   });
 });
 

@@ -50,6 +50,20 @@ it("a request begins when the answer before it is taken, and answers come in ord
   await expect.poll(() => begun.at(-1)).toBe("/4");
 });
 
+it("no request begins on a connection that ended with the answer before it", async () => {
+  const begun: string[] = [];
+  await connected((request, response) => {
+    begun.push(request.url ?? "");
+    response.once("close", () => request.socket.destroy());
+    response.end("one");
+  });
+  const ended = once(socket, "close");
+  socket.write(`${get("/1")}${get("/2")}`);
+  await ended;
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(begun).toEqual(["/1"]);
+});
+
 it("no request begins while an answer is not read", async () => {
   let begun = 0;
   await connected((_request, response) => {

@@ -73,6 +73,12 @@ describe("TokenIssuer", () => {
     });
     expect(announced).toEqual([["next", "test-key"], ["next"]]);
     expect(await kidOf()).toBe("next");
+    // A key that is only added is announced once: a failure afterwards would come when it signs already.
+    await tokens.rotate([newSigningKey("last"), next], async (keys) => {
+      announced.push(keys.map(({ kid }) => kid));
+    });
+    expect(announced.slice(2)).toEqual([["last", "next"]]);
+    expect(await kidOf()).toBe("last");
   });
 });
 

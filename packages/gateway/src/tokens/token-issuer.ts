@@ -49,7 +49,7 @@ export class TokenIssuer {
 
   /**
    * Changes the keys. `announce` first gets the public halves, and resolves when hosts and edges know them; only then
-   * does the newest key sign.
+   * does the newest key sign. If it throws, and no key is taken away, the keys sign as before.
    */
   async rotate(
     keys: readonly SigningKey[],
@@ -58,11 +58,12 @@ export class TokenIssuer {
     const { signing, verification } = loadSigningKeys(keys);
     const before = this.#verification;
     const added = verification.filter(({ kid }) => !before.some((one) => one.kid === kid));
-    this.#verification = [...added, ...before];
-    await announce(this.#verification);
+    const all = [...added, ...before];
+    this.#verification = all;
+    await announce(all);
     this.#signing = signing;
     this.#verification = verification;
-    await announce(verification);
+    if (verification.length < all.length) await announce(verification);
   }
 
   /** A token for one sandbox, valid from now for the configured lifetime. */
