@@ -18,9 +18,12 @@ export function answerInTurn(server: Server, most: number = listenerBounds.pipel
   function begin(socket: Socket, request: IncomingMessage, response: ServerResponse): void {
     response.once("close", () => {
       const next = waiting.get(socket)?.shift();
-      if (next === undefined) waiting.delete(socket);
-      // After a last answer the connection ends. Others are read in between: answers may wait for nothing.
-      else if (socket.writable) setImmediate(next);
+      if (next === undefined) return void waiting.delete(socket);
+      // Other connections are read in between: answers may wait for nothing.
+      setImmediate(() => {
+        // After a last answer the connection ends.
+        if (socket.writable) next();
+      });
     });
     emit("request", request, response);
   }
