@@ -75,7 +75,7 @@ export class SlotEgress implements NamePolicy {
   readonly #learning = new RateLimit({
     perSecond: learnedPerSecond,
     burstSeconds: resolvedMax / learnedPerSecond,
-    monotonicMs: Date.now,
+    monotonicMs: () => performance.now(),
   });
 
   constructor(place: SlotPlace, subnet: Subnet) {
