@@ -50,8 +50,8 @@ export function registryService(
 
 const addressLengthMax = 300;
 const capacityMbMax = 2 ** 40;
-const currentVersion = /^[\w.+-]{0,64}$/;
-const runtime = /^[a-z0-9-]{1,32}$/;
+const versionPattern = /^[\w.+-]{0,64}$/;
+const runtimePattern = /^[a-z0-9-]{1,32}$/;
 const runtimesMax = 8;
 
 /** Every gateway reads the rows of all hosts every 2 s, and connects to their addresses: what a host says of itself is short. */
@@ -63,9 +63,9 @@ function describedHost(request: RegisterHostRequest): HostDescription {
   };
   require(address.length <= addressLengthMax && isAddress(address), "address must be host:port");
   require(isCpuClass(cpuClass), "cpu_class must be at most 256 printable characters without spaces");
-  require(currentVersion.test(version), "version must be at most 64 letters, digits and ._+-");
+  require(versionPattern.test(version), "version must be at most 64 letters, digits and ._+-");
   require(capacityMemoryMb <= capacityMbMax, `capacity_memory_mb must be at most ${capacityMbMax}`);
-  const areRuntimes = runtimes.length <= runtimesMax && runtimes.every((one) => runtime.test(one));
+  const areRuntimes = runtimes.length <= runtimesMax && runtimes.every((one) => runtimePattern.test(one));
   require(areRuntimes, `runtimes must be at most ${runtimesMax} words`);
   return { id, address, cpuClass, capacityMemoryMb, version, runtimes };
 }
