@@ -12,11 +12,13 @@ import { join } from "node:path";
 import type { Config, Log } from "@cloche/base";
 import {
   GvisorDriver,
+  type GvisorOptions,
   kvmVerdict,
   type MachineDriver,
   type Network,
   obtainVmPlatform,
   QemuDriver,
+  type QemuDriverOptions,
   type Runtime,
   type VmPlatform,
 } from "@cloche/host";
@@ -45,9 +47,9 @@ export async function makeDrivers(parts: DriverParts): Promise<Drivers> {
   if (await wantsQemu(parts)) {
     const platform = await qemuPlatform(parts);
     emulated = platform.accelerator === "tcg";
-    drivers.set("qemu", makeQemu(parts, platform));
+    drivers.set("qemu", new QemuDriver(qemuOptions(parts, platform)));
   }
-  drivers.set("gvisor", makeGvisor(parts));
+  drivers.set("gvisor", new GvisorDriver(gvisorOptions(parts)));
   return { drivers, emulated };
 }
 
@@ -80,10 +82,10 @@ async function qemuPlatform({ config, artifacts, progress }: DriverParts): Promi
   return platform;
 }
 
-function makeQemu(parts: DriverParts, platform: VmPlatform): MachineDriver {
+export function qemuOptions(parts: DriverParts, platform: VmPlatform): QemuDriverOptions {
   const { config, artifacts, tag, network, log } = parts;
   const hungAfterMs = config.vmHangSeconds * 1_000;
-  return new QemuDriver({
+  return {
     tag,
     platform,
     network,
@@ -92,13 +94,13 @@ function makeQemu(parts: DriverParts, platform: VmPlatform): MachineDriver {
     log: log.child({ part: "qemu" }),
     makeReadyFor: { cpus: defaults.cpus, memoryMb: defaults.memoryMb },
     ...(hungAfterMs > 0 && { health: healthOf(hungAfterMs) }),
-  });
+  };
 }
 
 const healthOf = (hungAfterMs: number) => ({ intervalMs: Math.min(10_000, hungAfterMs / 3), hungAfterMs });
 
-function makeGvisor({ config, artifacts, tag, network, log }: DriverParts): MachineDriver {
-  return new GvisorDriver({
+export function gvisorOptions({ config, artifacts, tag, network, log }: DriverParts): GvisorOptions {
+  return {
     tag,
     runDir: `/run/cloche-${tag}/gvisor`,
     runsc: artifacts.runsc.path,
@@ -114,5 +116,5 @@ function makeGvisor({ config, artifacts, tag, network, log }: DriverParts): Mach
     health: healthOf(config.gvisorHangSeconds * 1_000),
     log: log.child({ part: "gvisor" }),
     randomBytes,
-  });
+  };
 }
