@@ -174,7 +174,7 @@ describe("machines of a host", () => {
       ["on another CPU", { platform: "another", cpuClass: "another" }, /saved on another kind of processor/],
       [
         "with an agent that is gone",
-        { agentRootDir: "/gone" },
+        { agentRootDir: "/gone/agent-root-0123456789abcdef" },
         /the agent .* is no longer in this host's cache/,
       ],
     ])("starts from its disk what was suspended %s, and says so", async (_, change, why) => {
