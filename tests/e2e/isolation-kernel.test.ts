@@ -102,7 +102,7 @@ test("a cgroup hierarchy that root mounts is the sandbox's own, and does not rea
 
 // Linux gives a virtual machine's root its own groups, which bound nothing outside it.
 if (isGvisor)
-  test.concurrent("root that leaves its group of processes meets the memory's bound instead", async () => {
+  test("root that leaves its group of processes meets the memory's bound instead", async () => {
     const attacker = await client.create({ memory_mb: 512 });
     const leave =
       "mkdir -p /mnt/cg && mount -t cgroup -o pids none /mnt/cg && echo $$ > /mnt/cg/cgroup.procs";
@@ -124,7 +124,7 @@ if (isGvisor)
   });
 
 if (isGvisor)
-  test.concurrent("root that leaves its group does not put the memory guard to sleep", async () => {
+  test("root that leaves its group does not put the memory guard to sleep", async () => {
     const attacker = await client.create({ memory_mb: 512 });
     await client.shell(attacker, "mkdir -p /mnt/cg && mount -t cgroup -o pids none /mnt/cg");
     // Without programs in the group the guard slept after three looks of a second or two.
