@@ -274,7 +274,9 @@ describe.skipIf(!isRoot)("exec", () => {
     expect(await guest.exec({ cmd: forks })).toMatchObject({ stdout: "forked\n" });
   };
 
-  it("kills a tree that forks as fast as it can", () => survivesBomb("f() { (f) & (f) & sleep 9006; }; f"));
+  // The first shell forks once and becomes the sleep: one that still forks at the limit ends by itself.
+  it("kills a tree that forks as fast as it can", () =>
+    survivesBomb("f() { (f) & (f) & sleep 9006; }; f & exec sleep 9006"));
 
   // gVisor neither holds such a bomb at the limit nor gives init its turn: there it takes long (PROTOCOL.md, Limits).
   it.skipIf(isGvisor)("kills a tree that forks as fast as it can into sessions of their own", () =>
