@@ -62,6 +62,7 @@ function edge(tls: { cert: string; key: string }): Promise<{ port: number }> {
     });
   });
   return createEdge({
+    takesAgentsWithoutChannel: true,
     tls,
     baseDomain: "cloche.localhost",
     port: 0,
