@@ -2,6 +2,7 @@
  * Schema versions, forward only. A version that has shipped is never edited: a change is a new one at the end. Each
  * runs in a transaction with the row that records it, so a crash leaves the old or the new version whole.
  */
+import { ClocheError } from "@cloche/protocol";
 import { type Kysely, sql } from "kysely";
 import { isPostgres } from "./database-clock.ts";
 import { makeStorageTables } from "./storage-tables.ts";
@@ -57,7 +58,8 @@ export async function migrate(kysely: Kysely<unknown>, nowMs: number): Promise<n
       .executeTakeFirst();
     const found = row?.version ?? 0;
     if (found > schemaVersion) {
-      throw new Error(
+      throw new ClocheError(
+        "failed_precondition",
         `the database has schema version ${found}; this release knows up to ${schemaVersion}. It is of a newer release, or of a version ` +
           "before 0.1.0: start that one, or begin with another database (CLOCHE_HOME, CLOCHE_DATABASE_URL)",
       );
